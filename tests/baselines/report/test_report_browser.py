@@ -346,6 +346,22 @@ def test_a_run_that_did_not_measure_its_updates_says_so(browser, make_run, tmp_p
     assert ("was not measured (--no-update-effect)" in text_of(browser, "#learner")) != effect
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [(2, "The first measured step →"), (8, "first 4"), (21, "first 10")]
+)
+def test_the_ends_of_a_short_run_share_no_step(browser, make_run, tmp_path, steps, said):
+    run = make_run(tmp_path / "run", items=5, course=(0.5, 0.5), every=steps)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = [row | {"mu_k/generator": float(row["step"])} if row["step"] else row for row in rows]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_report([run], tmp_path / "page.html")
+    browser.get((tmp_path / "page.html").as_uri())
+    wait_for(browser, "return document.querySelector('#groups table')")
+    assert said in text_of(browser, "#groups .framed > .note")
+    ends = {2: "1 → 2", 8: "2.5 → 6.5", 21: "5.5 → 16.5"}
+    assert text_of(browser, "#groups tbody td") == ends[steps]
+
+
 @pytest.mark.full
 def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page):
     browser = open_page("fallen")

@@ -213,16 +213,20 @@ const gradientSection = (run) => {
 const groupSection = (run, index) => {
   const names = { "mu_k/": ["Mean return μₖ", {}], "sigma_k/": ["Spread of returns σₖ", { least: 0 }], "inflation/": ["Inflation Fₖ", { least: 0 }], "shift/": ["Shift bₖ", {}] };
   const rows = run.roles.filter((role) => points2d(run, `mu_k/${role}`).length);
+  // Ten steps at each end, or half of fewer than 20, so that the ends share none.
+  const counts = rows.flatMap((role) => Object.keys(names).map((prefix) => points2d(run, prefix + role).length));
+  const most = Math.min(10, Math.floor(Math.max(...counts) / 2));
+  const fewer = counts.some((count) => count < 2 * most) ? ", or over halves where fewer were measured" : "";
   const ends = (metric) => {
-    const series = points2d(run, metric).map(([, value]) => value);
-    const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN);
-    return series.length ? `${number(mean(series.slice(0, 10)))} → ${number(mean(series.slice(-10)))}` : "–";
+    const series = points2d(run, metric).map(([, value]) => value), size = Math.min(most, Math.floor(series.length / 2));
+    const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+    return size ? `${number(mean(series.slice(0, size)))} → ${number(mean(series.slice(-size)))}` : series.length ? number(series[0]) : "–";
   };
   const flatGroups = run.course.steps.map((step, place) => [step, (run.course.metrics["group/zero_variance"] || [])[place] / (run.course.metrics["group/count"] || [])[place]]).filter(([, value]) => known(value));
   const replies = trainingGroups(run, index);
   if (!rows.length && !flatGroups.length && !replies) return null;
   return section("groups", "Groups", "Returns within the groups that advantages are taken in, per role: mean μₖ and standard deviation σₖ, inflation Fₖ = (σₖ² + (μₖ − μ)²) / σ² and shift bₖ = (μₖ − μ) / σ against the pooled group (arXiv 2602.08847). Fₖ = 1 and bₖ = 0: the role loses nothing by sharing its statistics.",
-    rows.length ? table("Mean over the first ten measured steps → over the last ten.", [
+    rows.length ? table(most > 1 ? `Mean over the first ${most} measured steps → over the last ${most}${fewer}.` : "The first measured step → the last.", [
       ["role", (role) => bdi(role)],
       ...Object.entries(names).map(([prefix, [title]]) => [title, (role) => ends(prefix + role)]),
     ], rows) : null,
