@@ -19,6 +19,7 @@ from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluati
 from flowzoo.baselines.report.evaluation.files import FILE_EPISODES, one_line, pack_files
 from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
 from flowzoo.cli import main
+from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
 
 MakeEvaluation = Callable[..., Path]
@@ -75,6 +76,30 @@ def test_replies_without_token_counts_are_measured_in_characters(pair):
     assert {row["unit"] for row in rows} == {"characters"}
     longest = max(len(call.reply) for record in records for call in record.calls)
     assert max(row["high"] for row in rows) == longest
+
+
+@pytest.mark.parametrize(
+    ("counts", "bins"),
+    [
+        ({3: 290, 4: 24, 5: 184, 9: 2}, [(3, 3, 290), (4, 4, 24), (5, 9, 186)]),
+        ({1: 2, 2: 7, 3: 100}, [(1, 3, 109)]),
+        ({1: 4, 2: 5}, [(1, 2, 9)]),
+        ({1: 25, 2: 4, 3: 25}, [(1, 1, 25), (2, 3, 29)]),
+        ({7: 3}, [(7, 7, 3)]),
+    ],
+)
+def test_replies_of_one_length_share_a_bin_and_few_join_their_neighbor(counts, bins, pair):
+    data = read_evaluation(pair[0])
+    record = data.records[0]
+    (call,) = (call for call in record.calls if call.role == "aggregator")
+    records = [
+        replace(record, calls=(replace(call, usage=Usage(40, size)),))
+        for size, count in counts.items()
+        for _ in range(count)
+    ]
+    summary = {**data.summary, "roles": {"aggregator": {}}}
+    rows = evaluation_facts(replace(data, records=records, summary=summary))["lengths"]
+    assert [(row["low"], row["high"], row["replies"]) for row in rows] == bins
 
 
 def test_the_comparison_counts_problems_won_and_lost(pair):

@@ -17,6 +17,8 @@ from flowzoo.errors import UsageError
 
 BINS = 5
 """Most bins of replies by their length."""
+FEWEST_REPLIES = 5
+"""Least number of replies of a bin; a smaller one joins the next, or the last the one before."""
 
 
 def evaluation_facts(data: EvaluationData) -> dict[str, Any]:
@@ -107,14 +109,20 @@ def _level(level: str, records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 
 def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
-    # Bins hold equally many replies, as far as replies of one length stay together.
+    # Replies of one length stay together, so the bins between quantiles differ in size.
     pairs = [(record, call) for record in records for call in record.calls if call.role == role]
     counts = [call.output_tokens for _, call in pairs]
     tokens = [count for count in counts if count is not None]
     counted = len(tokens) == len(counts)
     sizes = np.array(tokens if counted else [len(call.reply) for _, call in pairs])
     edges = np.unique(np.quantile(sizes, np.linspace(0, 1, BINS + 1)[1:], method="higher"))
-    bins = np.searchsorted(edges, sizes)
+    start, limits = 0, list[int]()
+    for edge in edges.tolist():
+        end = int((sizes <= edge).sum())
+        if end - start >= FEWEST_REPLIES:
+            start = end
+            limits.append(edge)
+    bins = np.searchsorted(limits[:-1], sizes)  # the last bin has no end
     rows: list[dict[str, Any]] = []
     for number in np.unique(bins):
         inside = [pair for pair, index in zip(pairs, bins, strict=True) if index == number]

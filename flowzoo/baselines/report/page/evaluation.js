@@ -81,7 +81,7 @@ const levelSection = (facts) => (facts.levels.length ? section("levels", "Levels
   ], facts.levels)) : null);
 
 const lengthSection = (facts) => section("lengths", "Length of replies", null,
-  table("Replies of each role in up to five bins of equal size, by their length; with 95 % intervals over problems.", [
+  table("Replies of each role in up to five bins by their length; with 95 % intervals over problems. Replies of one length share a bin, so bins differ in size; one of fewer than 5 replies joins its neighbor.", [
     ["role", (row) => bdi(row.role)],
     ["length", (row) => [row.low === row.high ? number(row.low) : range(row.low, row.high, number), h("small", null, row.unit)], "left"],
     ["replies", (row) => number(row.replies)],
