@@ -191,7 +191,9 @@ def is_gain(facts: Facts | None) -> bool:
 def gain_finding(facts: Facts | None) -> Finding:
     """State the gain over step 0."""
     if facts is None:
-        return Finding("unknown", "No gain to report", "A gain needs two evaluations or more.")
+        return Finding(
+            "unknown", "Too few evaluations to see a gain", "A gain needs two evaluations or more."
+        )
     last = facts["last"]
     text = (
         f"Held-out accuracy went from {percent(facts['before'])} before training to "

@@ -266,7 +266,7 @@ def role_finding(
         text = " ".join(["No fall of a role's own accuracy is significant.", *_team_losses(rows),
                          scope])  # fmt: skip
         if fell:
-            return Finding("unknown", "No single role explains the drop", text)
+            return Finding("unknown", "Cannot tell which role explains the drop", text)
         missed = max((_detectable(row["from_peak"]) for row in _own(rows)), default=math.inf)
         if missed > FINE:
             text += (

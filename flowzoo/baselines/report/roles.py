@@ -289,7 +289,7 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
         return Finding("bad", f"The workflow is worse than {alone}", text, WORSE)
     if last.low > 0:
         return Finding("good", f"The workflow is better than {alone}", text)
-    return Finding("unknown", f"The workflow is no better than {alone}", text)
+    return Finding("unknown", f"Cannot tell whether the workflow beats {alone}", text)
 
 
 def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
@@ -426,9 +426,8 @@ def check_bundled(settings: Mapping[str, Any]) -> None:
 def blame_finding(facts: Mapping[str, Any]) -> Finding:
     """State the role whose decisions cost the team the most."""
     blame: Blame | None = facts["blame"]
-    title = "Replaying the transcripts blames no role"
     if blame is None:
-        return Finding("unknown", title, f"Reason: {facts['why']}.")
+        return Finding("unknown", "The transcripts were not replayed", f"Reason: {facts['why']}.")
     costs = "; ".join(_cost(role) for role in blame.roles)
     text = (
         f"The {blame.problems} episodes of the last evaluation were played again without a model, "
@@ -453,7 +452,7 @@ def blame_finding(facts: Mapping[str, Any]) -> Finding:
             "replay says little here."
         )
     if not blame.blamed:
-        return Finding("unknown", title, text)
+        return Finding("unknown", "Replaying the transcripts blames no role", text)
     title = f"The decisions of {blame.blamed} cost the most"
     return Finding("bad", title, text, "blamed", blame.blamed)
 

@@ -216,6 +216,8 @@ def test_unchanged_answers_to_few_problems_clear_no_role(cases, level, said):
     finding = role_finding(changes, fell=False)
     assert finding.level == level
     assert said in finding.text
+    title = "Cannot tell which role explains the drop"
+    assert role_finding(changes, fell=True)[:2] == ("unknown", title)
 
 
 @pytest.mark.parametrize("policy", ["", "/shared"])

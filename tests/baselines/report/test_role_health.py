@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.baselines.diagnostics.checkers import LoopValue
 from flowzoo.baselines.diagnostics.cliff import find_cliff
 from flowzoo.baselines.diagnostics.dead_roles import RoleDeath
 from flowzoo.baselines.report.accuracy import cliff_facts, cliff_finding, gain_finding
@@ -118,6 +119,21 @@ def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
     (finding,) = role_findings(facts, True)
     assert finding.title == title
     assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("mean", "level", "title"),
+    [
+        (-0.2, "bad", "The workflow is worse than a candidate at random"),
+        (0.0, "unknown", "Cannot tell whether the workflow beats a candidate at random"),
+        (0.2, "good", "The workflow is better than a candidate at random"),
+    ],
+)
+def test_an_interval_over_zero_says_nothing_of_the_workflow(mean, level, title):
+    value = LoopValue("single candidate", 0.5, 0.5 + mean, mean, mean - 0.1, mean + 0.1, 60, 0.15)
+    facts = {"judges": [], "chooser": None, "values": [(0, value)], "deaths": [], "trained": []}
+    (finding,) = role_findings(facts, True)
+    assert (finding.level, finding.title) == (level, title)
 
 
 def test_a_healthy_team_has_no_problem(plain):
