@@ -328,6 +328,22 @@ def test_a_phone_scrolls_in_one_direction(name, open_page):
     assert page_width(browser) <= 390
 
 
+@pytest.mark.parametrize("width", [1200, 800])
+def test_the_navigation_is_not_cut(width, open_page):
+    browser = open_page("hostile", width)
+    ends, hidden = browser.execute_script(
+        """const bar = document.querySelector("#contents div");
+        const links = [...bar.querySelectorAll("a")];
+        links.at(-1).click();
+        const last = document.getElementById("provenance-title").getBoundingClientRect();
+        return [links.map((link) => link.getBoundingClientRect().right),
+          last.top < bar.getBoundingClientRect().bottom];"""
+    )
+    assert len(ends) >= 9
+    assert max(ends) <= width
+    assert not hidden
+
+
 def test_the_matrix_shows_the_budgets_of_compared_cells(open_page):
     browser = open_page("matrix")
     assert text_of(browser, "#budgets tbody tr td:nth-of-type(3)") == "1"
