@@ -191,7 +191,7 @@ class Workflow:
             raise unknown(f"preset of {self.name}", self.preset, self.presets)
         self._check_functions()
         check_choice("thoughts", self.thoughts, Thoughts)
-        self._check_kind()
+        self.check_kind(self.task)
         programs = self.runs_programs or self.task.runs_programs
         if self.task.sandbox != "auto" and not programs:
             raise UsageError(
@@ -309,23 +309,25 @@ class Workflow:
         rules = {f"credit={rule.name}": rule.digest} if isinstance(rule, FunctionSetting) else {}
         return {**rules, "prompts": self.prompts_id} if self.texts or self.frames else rules
 
-    def _check_kind(self) -> None:
-        task = self.task
-        if self.takes(task.kind):
+    @classmethod
+    def check_kind(cls, task: Task | type[Task]) -> None:
+        """Raise `UsageError` unless the script supports the answers of a task or its class."""
+        if cls.takes(task.kind):
             return
         from flowzoo.envs.tasks import tasks_of
 
         fault = (
-            f"{self.name} does not support task {task.name!r} of kind {task.kind!r}; it supports "
-            f"tasks of kind {', '.join(self.kinds)}"
+            f"{cls.name} does not support task {task.name!r} of kind {task.kind!r}; it supports "
+            f"tasks of kind {', '.join(cls.kinds)}"
         )
         if task.kind not in KINDS:
+            task_class = task if isinstance(task, type) else type(task)
             raise UsageError(
                 f"{fault}. Tasks of custom kinds work with single_v0, voting_v0 and workflows "
-                f"whose `kinds` are empty or include it; or set kind = {self.kinds[0]!r} in "
-                f"{type(task).__name__} if its answers are of that kind."
+                f"whose `kinds` are empty or include it; or set kind = {cls.kinds[0]!r} in "
+                f"{task_class.__name__} if its answers are of that kind."
             )
-        raise UsageError(f"{fault}: {', '.join(tasks_of(self.kinds))}.")
+        raise UsageError(f"{fault}: {', '.join(tasks_of(cls.kinds))}.")
 
     def _check_range(self) -> None:
         try:

@@ -127,7 +127,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         UsageError: an option that neither the workflow nor the task has.
     """
     from flowzoo.envs.episode.examples import with_examples
-    from flowzoo.envs.tasks import make_task
+    from flowzoo.envs.tasks import make_task, task_class, task_options
     from flowzoo.envs.workflow import Workflow
 
     if isinstance(kind, Workflow):
@@ -140,6 +140,8 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         return kind
     cls = _class_of(kind)
     task = cls.default_task if task is None else task
+    if isinstance(task, str) and not {"name", "kind"} & {*(task_options(task_class(task)) or ())}:
+        cls.check_kind(task_class(task))  # before the task looks for modules and data
     accepted = {field.name for field in fields(cls)} - {"task"}
     count = options.pop("examples") if isinstance(options.get("examples"), int) else 0
     values = {name: options.pop(name) for name in list(options) if name in accepted}

@@ -1,6 +1,7 @@
 """Names, registration with PettingZoo and Gymnasium, and errors that name the valid choices."""
 
 import inspect
+import sys
 import warnings
 
 import gymnasium
@@ -18,7 +19,7 @@ from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.workflows.single import Single
 from flowzoo.envs.workflows.voting import Voting
-from flowzoo.errors import UsageError
+from flowzoo.errors import MissingExtraError, UsageError
 from tests.tables import read_tables
 
 TABLES = read_tables(__file__)
@@ -142,6 +143,14 @@ def test_an_unknown_skill_is_refused():
     workflow = Single(task=MathTask())
     with pytest.raises(UsageError, match=r"`skill` must be in \[0, 1\], got 2"):
         workflow.responder(workflow.task.problem(0), skill=2)
+
+
+def test_a_task_of_another_kind_is_refused_before_its_extra_is_missed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+    with pytest.raises(MissingExtraError, match=r"\[writing\]"):
+        make_workflow("writing_pair", "writing")
+    with pytest.raises(UsageError, match="voting_v0 does not support task 'writing'"):
+        make_workflow("voting", "writing")
 
 
 def test_a_task_of_another_kind_is_refused():
