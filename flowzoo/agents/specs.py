@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, plugin_engines
@@ -30,8 +31,9 @@ FORMS = {
     "vllm:PATH@URL": "The same model at a running `vllm serve`.",
     "openai:MODEL@URL": "Any OpenAI-compatible endpoint.",
     "openai:MODEL@NAME": "The same by its name in a file of endpoints.",
+    "DIRECTORY": "The last policies of the training run in it.",
 }
-"""The forms of a policy, with what they mean."""
+"""The forms of a policy, with what they mean; commands replace a DIRECTORY by its models."""
 
 
 def policy_forms() -> dict[str, str]:
@@ -59,7 +61,7 @@ def make_policy(
     """The policy that `spec` describes.
 
     Args:
-        spec: one of `FORMS`, or NAME:PATH of an engine of an installed package.
+        spec: one of `FORMS` except DIRECTORY, or NAME:PATH of an engine of an installed package.
         oracle: the workflow that is played; `scripted` and a `pocket` without TASK need it.
         name: name of the policy; default the spec itself.
         sampling: temperature and lengths of a model.
@@ -94,7 +96,7 @@ def make_policy(
 
         model, server = read_endpoint(spec, endpoints or {})
         return OpenAIPolicy(model, server, name=label, sampling=sampling, thinking=thinking)
-    raise unknown("policy", spec, policy_forms())
+    raise _unknown_policy(spec)
 
 
 def make_judge(
@@ -212,7 +214,7 @@ def check_spec(spec: str, task: str, endpoints: Mapping[str, Endpoint] | None = 
     elif spec != "human":
         model = named_model(spec, task)
         if model is None:
-            raise unknown("policy", spec, policy_forms())
+            raise _unknown_policy(spec)
         model.engine.check(model.path)
 
 
@@ -234,6 +236,21 @@ def read_endpoint(spec: str, endpoints: Mapping[str, Endpoint]) -> tuple[str, En
     if name not in endpoints:
         raise unknown("endpoint", name, endpoints, "or a URL: openai:MODEL@https://host/v1")
     return model, endpoints[name]
+
+
+def _unknown_policy(spec: str) -> UsageError:
+    folder = Path(spec)
+    if folder.is_dir() and not (folder / "run.json").exists():
+        return UsageError(
+            f"policy {spec!r}: the folder holds no run (it has no run.json): name the directory of "
+            f"a training run, or a model's folder as hf:{spec}"
+        )
+    if "/" in spec and ":" not in spec and not folder.exists():
+        return UsageError(
+            f"policy {spec!r}: there is no folder {spec}: name the directory of a training run, or "
+            "a model as hf:PATH"
+        )
+    return unknown("policy", spec, policy_forms())
 
 
 def _probability(spec: str, text: str) -> float:

@@ -109,7 +109,7 @@ def test_specs_make_the_policy_they_name():
         ("openai:@http://host", "expected openai:MODEL@URL"),
         ("hf:", "unknown policy"),
         ("hf:/does/not/exist", "cannot load a model"),
-        ("gpt", "Valid choices: hf:PATH"),
+        ("gpt", "Valid choices: DIRECTORY, hf:PATH"),
     ],
 )
 def test_wrong_specs_are_explained(spec, message):

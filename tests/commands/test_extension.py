@@ -143,7 +143,7 @@ def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
         lines[3:],
         (
             "expected echo:first or echo:any, got echo:none",
-            "unknown policy 'ecko:any'. Valid choices: echo:PATH, hf:PATH",
+            "unknown policy 'ecko:any'. Valid choices: DIRECTORY, echo:PATH, hf:PATH",
             "unknown engine 'ecko'. Did you mean 'echo'?",
             "--engine-memory is for vLLM",
             "`engine` echo only plays",
