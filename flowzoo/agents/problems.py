@@ -36,6 +36,9 @@ def distinct_problems(
         return [get_problem(task, index, split) for index in range(start, size)]
     if count < 1:
         raise UsageError(f"the number of problems must be >= 1, got {count}")
+    most = task.distinct(split) if size is None else None
+    if most is not None and count > most:
+        raise _too_few(task, split, most, start, count, option)
     end = start + _LOOKS * count if size is None else size
     seen: set[str] = set()
     problems: list[Problem] = []
@@ -52,9 +55,13 @@ def distinct_problems(
             repeated += 1
             if size is None and repeated > _LOOKS * (len(problems) + 1):
                 break
-    remedy = f": {option} {len(problems)} takes all of them" if option and problems else ""
-    raise UsageError(
-        f"split {split!r} of task {task.name!r} has only {len(problems)} distinct problems from "
+    raise _too_few(task, split, len(problems), start, count, option)
+
+
+def _too_few(task: Task, split: str, most: int, start: int, count: int, option: str) -> UsageError:
+    remedy = f": {option} {most} takes all of them" if option and most else ""
+    return UsageError(
+        f"split {split!r} of task {task.name!r} has only {most} distinct problems from "
         f"index {start} on, {count} were asked for{remedy}"
     )
 

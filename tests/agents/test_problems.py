@@ -30,6 +30,16 @@ def test_more_than_there_are_is_refused(tmp_path):
         distinct_problems(task, "all", 2)
 
 
+def test_the_counted_problems_of_a_generator_are_all_that_it_draws():
+    task = make_task("math", level="1")
+    size = task.distinct("test")
+    assert size is not None
+    assert len(distinct_problems(task, "test", size)) == size
+    with pytest.raises(UsageError, match=f"has only {size} distinct problems from index 3 on"):
+        distinct_problems(task, "test", size + 1, start=3)
+    assert make_task("math", level="1-2").distinct("test") is None
+
+
 def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders():
     indices = indices_from(10, seed=3, first=0, count=40)
     for start in (0, 10, 20, 30):

@@ -18,6 +18,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
@@ -103,6 +104,24 @@ def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
     c = rng.randint(low, high)
     return _product_and(chain, ("c+p", "p+c", "p-c", "c-p")[kind], a, b, c)
+
+
+@cache
+def _level_1_size(split: str) -> int:
+    texts = [
+        f"Compute {text}."
+        for a in range(2, 10)
+        for b in range(2, 10)
+        for c in range(1, 100)
+        for text, is_drawn in (
+            (f"{c}+{a}*{b}", c + a * b <= 99),
+            (f"{a}*{b}+{c}", c + a * b <= 99),
+            (f"{a}*{b}-{c}", c <= a * b),
+            (f"{c}-{a}*{b}", c >= a * b),
+        )
+        if is_drawn
+    ]
+    return sum(is_in(split, text) for text in texts)
 
 
 def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> MathInstance:
@@ -531,6 +550,11 @@ class MathTask(DataTask[MathRow]):
 
     def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
         return key_rng("task", self.name, level, split, self.seed, index, draw)
+
+    def distinct(self, split: str) -> int | None:
+        """All are counted for level 1; other levels have far more."""
+        is_level_1 = self.data is None and read_levels(self.level or 1, LEVELS) == (1,)
+        return _level_1_size(split) if is_level_1 and type(self) is MathTask else None
 
     def example(self, number: int) -> Problem:
         """A generated problem of the split `pretrain`; for files one of `worked`."""

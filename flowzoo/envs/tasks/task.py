@@ -141,6 +141,10 @@ class Task(ABC):
     def size(self, split: str) -> int | None:
         """Number of problems in `split`, or None for an endless generator."""
 
+    def distinct(self, split: str) -> int | None:
+        """Number of different texts in a generated `split`; None if it is not known."""
+        return None
+
     def check_index(self, index: int, split: str) -> int | None:
         """Return `size(split)` after checking that the split has a problem `index`.
 
