@@ -125,6 +125,7 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
     from flowzoo.agents.evaluation.usage import BudgetError
     from flowzoo.commands.policies import open_policy_map
     from flowzoo.commands.problems import grading_of
+    from flowzoo.commands.progress.shown import to_stderr
 
     options, workflow, problems, settings = evaluation
     grading = grading_of(workflow)
@@ -135,9 +136,13 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
         if options.out
         else nullcontext() as store,
         interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
-        open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
     ):
-        return measure(options, workflow, policy_map, problems, store)
+        if store is not None and store.finished:
+            total = "" if options.like else f" of {len(problems) * options.samples}"
+            saved = f"{len(store.finished)}{total} episodes are saved"
+            to_stderr(f"resuming {store.folder}: {saved}")
+        with open_policy_map(workflow, options.policies, options.problems.seed) as policy_map:
+            return measure(options, workflow, policy_map, problems, store)
 
 
 def check_options(options: Options) -> None:

@@ -22,7 +22,9 @@ def test_votes_end_with_their_accuracy_and_resume(tmp_path, capsys):
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:71]) + lines[71][:9])
     assert main(args) == 0
-    assert capsys.readouterr().out == displayed
+    again = capsys.readouterr()
+    assert again.out == displayed
+    assert f"resuming {tmp_path}: 71 of 150 episodes are saved\n" in again.err
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["majority"]["samples"] == summary["protocol"]["samples"] == 5
 
@@ -84,7 +86,9 @@ def test_tokens_are_matched_with_a_model(tmp_path, capsys):
     team = str(tmp_path / "team")
     assert main(["eval", "voting", "--n", "8", "--out", team]) == 0
     assert main(["eval", "single", "--n", "8", "--like", team, "--match", "tokens", "--json"]) == 0
-    results = json.loads(capsys.readouterr().out.splitlines()[-2])
+    displayed = capsys.readouterr()
+    assert "resuming" not in displayed.err
+    results = json.loads(displayed.out.splitlines()[-2])
     tokens = json.loads((Path(team) / "summary.json").read_text())["tokens"]
     assert abs(results["majority"]["tokens"] - tokens) <= results["tokens"]
     assert results["protocol"]["decoding"]["pocket"]["template_id"]
