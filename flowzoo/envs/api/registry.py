@@ -77,11 +77,11 @@ def workflow_class(name: str) -> Any:
     full = highest_version(name, others)
     plugin = plugin_named(WORKFLOW_GROUP, full) if full is not None else None
     if plugin is None:
-        from flowzoo.envs.tasks import TASKS
+        from flowzoo.envs.tasks import TASKS, task_class
 
-        hint = "name your own class as module:Class"
+        hint = "name your own class as module:Class or path/to/file.py:Class"
         if name in TASKS:
-            hint = f"{name} is a task: --task {name}"
+            hint = f"{name} is a task: {task_class(name).home} --task {name}"
         raise unknown("workflow", name, [*WORKFLOWS, *others], hint)
     return load_plugin("workflow", plugin, Workflow, _complete)
 
