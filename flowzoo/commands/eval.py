@@ -40,7 +40,7 @@ class Options:
     """Arguments of `flowzoo eval`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, module:Class or file.py:Class."""
     env: str | None = None
     """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
     `path/to/file.py:function`; `--options` are also arguments of the function."""

@@ -19,7 +19,7 @@ class Options:
     """Arguments of `flowzoo filter`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
+    """Name of the workflow, e.g. `single` or `voting_v0`, module:Class or file.py:Class."""
     out: Path = field(kw_only=True)
     """Output file with the pass rates, one line per problem; the same command resumes it."""
     problems: ProblemOptions = field(default_factory=lambda: ProblemOptions(split="train"))

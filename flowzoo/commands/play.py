@@ -27,8 +27,8 @@ class Options:
     """Arguments of `flowzoo play`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or the name of a task,
-    e.g. `sokoban`, for its default workflow."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, module:Class or file.py:Class; or the
+    name of a task, e.g. `sokoban`, for its default workflow."""
     env: str | None = None
     """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
     `path/to/file.py:function`; `--options` are also arguments of the function. Needs --policy."""

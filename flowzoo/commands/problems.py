@@ -22,8 +22,8 @@ class ProblemOptions:
     """Problems and prompts."""
 
     task: str | None = None
-    """Task of the workflow: a name from `flowzoo list`, or module:Class. Default: the workflow's
-    default task."""
+    """Task of the workflow: a name from `flowzoo list`, module:Class or file.py:Class. Default: the
+    workflow's default task."""
     preset: str = "strict"
     """Preset of the workflow: strict, paper, or another one in `flowzoo list`."""
     data: str | None = None

@@ -14,7 +14,7 @@ class Options:
     """Arguments of `flowzoo prompts`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, module:Class or file.py:Class."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     chats: bool = False
     """Print the first chat of every role on one problem, as sent to its model, instead of the

@@ -21,7 +21,7 @@ class Options:
     """Arguments of `flowzoo serve`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, module:Class or file.py:Class."""
     problems: ProblemOptions = field(default_factory=ProblemOptions, metadata={"refused": REFUSED})
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     host: str = "127.0.0.1"

@@ -104,6 +104,15 @@ def test_help_tells_one_default(command, text, capsys):
     assert row.count("default:") == 1
 
 
+@pytest.mark.parametrize("name", ["play", "prompts", "eval", "filter", "sft", "train", "serve"])
+def test_help_names_both_forms_of_a_workflow_of_ones_own(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    arguments = capsys.readouterr().out.partition("arguments:")[2].partition("options:")[0]
+    assert "module:Class" in arguments
+    assert "file.py:Class" in arguments
+
+
 @pytest.mark.usual(1)
 @pytest.mark.parametrize("name", ["train", "eval", "sandbox check"])
 def test_help_loads_nothing_heavy(name):

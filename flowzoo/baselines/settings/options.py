@@ -38,7 +38,7 @@ class WorkflowOptions:
     """Workflow, task and prompts."""
 
     workflow: str = field(default="voting", metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, `module:Class` or `file.py:Class`."""
     task: str | None = None
     """Task of the workflow; default: the workflow's default task, e.g. math."""
     sandbox: SandboxName | None = None

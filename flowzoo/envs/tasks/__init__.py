@@ -71,7 +71,8 @@ def task_class(name: str) -> type[Task]:
     plugin = plugin_named(TASK_GROUP, name)
     if plugin is None:
         others = [other.name for other in plugins(TASK_GROUP)]
-        raise unknown("task", name, [*TASKS, *others], "name your own class as module:Class")
+        hint = "name your own class as module:Class or path/to/file.py:Class"
+        raise unknown("task", name, [*TASKS, *others], hint)
     return load_plugin("task", plugin, Task, _complete)
 
 
