@@ -127,7 +127,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         UsageError: an option that neither the workflow nor the task has.
     """
     from flowzoo.envs.episode.examples import with_examples
-    from flowzoo.envs.tasks import make_task, task_class, task_options
+    from flowzoo.envs.tasks import Task, make_task, task_class, task_options
     from flowzoo.envs.workflow import Workflow
 
     if isinstance(kind, Workflow):
@@ -140,19 +140,20 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         return kind
     cls = _class_of(kind)
     task = cls.default_task if task is None else task
-    if isinstance(task, str) and not {"name", "kind"} & {*(task_options(task_class(task)) or ())}:
-        cls.check_kind(task_class(task))  # before the task looks for modules and data
+    task_type = task_class(task) if isinstance(task, str) else task
+    is_class = isinstance(task_type, type) and issubclass(task_type, Task)
+    of_task = task_options(task_type) if is_class else None
+    if isinstance(task, str) and not {"name", "kind"} & {*(of_task or ())}:
+        cls.check_kind(task_type)  # before the task looks for modules and data
     accepted = {field.name for field in fields(cls)} - {"task"}
     count = options.pop("examples") if isinstance(options.get("examples"), int) else 0
     values = {name: options.pop(name) for name in list(options) if name in accepted}
-    try:
-        task_instance = make_task(task, **options)
-    except UsageError as error:
-        if str(error).startswith("unknown option"):
-            raise UsageError(
-                f"{error} Options of {cls.name} itself: {', '.join(sorted(accepted))}."
-            ) from error
-        raise
+    for option in options:
+        if of_task is not None and option not in of_task:
+            name = task if isinstance(task, str) else task_type.__name__
+            further = f"neither {cls.name} nor its task {name} has {option}"
+            raise unknown("option", option, {*accepted, *of_task}, further)
+    task_instance = make_task(task, **options)
     try:
         return with_examples(cls(task=task_instance, **values), count)
     except FlowzooError:
