@@ -18,8 +18,10 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
+            there = "is a file" if path.exists() else "does not exist"
             raise UsageError(
-                f"expected the directory of a run, a matrix or an evaluation, got {path}"
+                f"expected the directory of a run, a matrix or an evaluation, got {path}, which "
+                f"{there}"
             )
         refuse_evaluation(
             path,
