@@ -30,7 +30,10 @@ except ImportError as error:
 SUPERVISED = "sft"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_MARKUP = re.compile(r"([\\`*_\[\]#|~!@$:])")
+# An underscore inside a word is plain, a `#` inside a line, and a colon without a link.
+_MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<!\S)#|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
+_WEB = re.compile(r"(www)\.", re.IGNORECASE)
+_ADDRESS = re.compile(r"@(?=[\w\\-]*[./])")  # after the escapes
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -215,7 +218,9 @@ def plain(text: str) -> str:
 def escape_markdown(text: str) -> str:
     """`text` as inert Markdown: no emphasis, link, cell, heading or HTML."""
     inert = "".join(_HTML.get(sign, sign) for sign in plain(text))
-    return re.sub(r"(?i)\bwww\.", r"www\\.", _MARKUP.sub(r"\\\1", inert))
+    inert = _WEB.sub(r"\1\\.", _MARKUP.sub(r"\\\1", inert))
+    # GitHub links an address of e-mail even if its @ is escaped, but not if a word joiner is in it.
+    return _ADDRESS.sub("@&#8288;", inert)
 
 
 def fence_code(text: str, language: str) -> str:

@@ -136,8 +136,17 @@ def test_foreign_text_is_shown_and_does_nothing(tmp_path):
 
 
 def test_markup_is_escaped_and_fences_hold():
-    assert (
-        escape_markdown("a_b *c* [d](e) <f> & x|y") == r"a\_b \*c\* \[d\](e) &lt;f&gt; &amp; x\|y"
-    )
+    assert escape_markdown("a_b *c* [d](e) <f> & x|y") == r"a_b \*c\* \[d\](e) &lt;f&gt; &amp; x\|y"
+    for text, escaped in {
+        "episodes: the rest, C#": "episodes: the rest, C#",
+        "voting_v0@1:c491dcac": "voting_v0@1:c491dcac",
+        "_a_ __b__ c__d": r"\_a\_ \_\_b\_\_ c\_\_d",
+        "# a ## b#": r"\# a \## b#",
+        "![x](y) $a$ ~~b~~": r"!\[x\](y) \$a\$ \~\~b\~\~",
+        "https://a.b x_WWW.a.b": r"https\://a.b x_WWW\.a.b",
+        "me@a-b.org": "me@&#8288;a-b.org",
+        "me@www.b me@_b.c me@.b": r"me@&#8288;www\.b me@&#8288;\_b.c me@&#8288;.b",
+    }.items():
+        assert escape_markdown(text) == escaped
     assert escape_markdown("two\n\nlines\u202e") == "two lines"
     assert fence_code("x ```` y", "json").startswith("`````json\n")
