@@ -1,6 +1,7 @@
 """The pages of an evaluation and of a comparison in headless Chromium."""
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,6 +198,26 @@ def test_two_evaluations_are_side_by_side(open_page, folders):
     )
     assert [side[:2] for side in sides] == [["A: weak ", "wrong"], ["B: strong ", "right"]]
     assert sides[0][2] == sides[1][2]
+
+
+@pytest.mark.parametrize("measured", [(), ("weak",), ("weak", "strong")])
+def test_what_no_evaluation_measured_takes_no_place(measured, browser, folders, tmp_path):
+    copies = {name: shutil.copytree(folder, tmp_path / name) for name, folder in folders.items()}
+    for name in copies.keys() - set(measured):
+        summary = json.loads((copies[name] / "summary.json").read_text())
+        for usage in (summary["usage"], *summary["usage"]["roles"].values()):
+            usage["latency"] = None
+        (copies[name] / "summary.json").write_text(json.dumps(summary))
+    show_at(browser, 1280)
+    for against, sides in ((None, {"weak"}), (copies["strong"], set(copies))):
+        write_evaluation(copies["weak"], tmp_path / "page.html", against=against)
+        browser.get((tmp_path / "page.html").as_uri())
+        wait_for(browser, "return document.querySelector('#roles th')")
+        heads = browser.execute_script(
+            "return [...document.querySelectorAll('main th')].map((one) => one.textContent)"
+        )
+        assert ("seconds a call" in heads, "seconds" in heads) == (bool(sides & set(measured)),) * 2
+        assert {"accuracy", "own accuracy"} <= set(heads)
 
 
 @pytest.mark.parametrize("name", ["one", "both"])

@@ -6,6 +6,9 @@ const dollars = (cost) => (known(cost) ? `$${cost.toLocaleString("en", { minimum
 // Median seconds of a call, and below it the 95th percentile.
 const latency = (usage) => (usage && usage.latency ? [usage.latency.median.toFixed(2), h("small", null, `95th percentile ${usage.latency.p95.toFixed(2)}`)] : "–");
 
+// False for a cell without a measurement.
+const hasValue = (cell) => [cell].flat()[0] !== "–";
+
 // A mean and its interval on a line from 0 to 1.
 const gauge = (value, ends) => {
   const bar = h("span", { class: "span" }), dot = h("span", { class: "dot" });
@@ -97,8 +100,8 @@ const evaluationPage = (facts, packed) => [
     facts.majority ? headline(percent(facts.majority.accuracy), facts.majority.interval ? range(...facts.majority.interval, percent) : null, `${counted(facts.majority.samples, "vote")} a problem, ${number(facts.majority.right)} of ${counted(facts.majority.problems, "problem")} right`)
       : headline(percent(facts.accuracy), facts.intervals.accuracy ? range(...facts.intervals.accuracy, percent) : null, `${number(facts.right)} of ${counted(facts.episodes, "episode")} right, ${counted(facts.problems, "problem")}`),
     notes(facts),
-    h("div", { class: "narrow" }, table("All episodes; a mean with its 95 % interval over problems.", [["", ([name]) => bdi(name)], ["value", ([, cell]) => cell]], wholeRows(facts)))),
-  section("roles", "Roles", null, table("Means over the calls of each role, with 95 % intervals over problems; tokens and seconds of a call.", roleColumns(facts), facts.role_names)),
+    h("div", { class: "narrow" }, table("All episodes; a mean with its 95 % interval over problems.", [["", ([name]) => bdi(name)], ["value", ([, cell]) => cell]], wholeRows(facts).filter(([, cell]) => hasValue(cell))))),
+  section("roles", "Roles", null, table("Means over the calls of each role, with 95 % intervals over problems; tokens and seconds of a call.", roleColumns(facts).filter(([, cell]) => facts.role_names.some((role) => hasValue(cell(role)))), facts.role_names)),
   levelSection(facts), lengthSection(facts), episodesSection(packed),
 ];
 
@@ -108,7 +111,7 @@ const differenceRow = (row) => [
 
 const comparisonPage = (facts, packed) => {
   const [a, b] = facts.sides, { paired } = facts;
-  const sides = wholeRows(a).map(([name, cell]) => [name, cell, (wholeRows(b).find(([other]) => other === name) || [, "–"])[1]]);
+  const sides = wholeRows(a).map(([name, cell]) => [name, cell, (wholeRows(b).find(([other]) => other === name) || [, "–"])[1]]).filter(([, ...cells]) => cells.some(hasValue));
   const names = unique(facts.sides.flatMap((side) => side.role_names));
   const roles = names.flatMap((role) => facts.sides.map((side, place) => ({ side, place, role }))).filter(({ side, role }) => role in side.roles);
   return [
@@ -129,7 +132,7 @@ const comparisonPage = (facts, packed) => {
       roleColumns(a).map(([heading, , kind], column) => [heading, ({ side, place, role }) => {
         const cell = (roleColumns(side).find(([name]) => name === heading) || [, () => "–"])[1](role);
         return column ? cell : [cell, ` ${"AB"[place]}`];
-      }, kind]), roles)),
+      }, kind]).filter(([, cell]) => roles.some((row) => hasValue(cell(row)))), roles)),
     episodesSection(packed),
   ];
 };
