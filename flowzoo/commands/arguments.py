@@ -313,6 +313,8 @@ def help_text(
     column = 24 if width > 70 else 10
     usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]
     usage += [argument.label for argument in arguments if not argument.is_option]
+    required = [argument for argument in arguments if argument.default is MISSING]
+    usage += [_invocation(argument) for argument in required if argument.is_option]
     parser = argparse.ArgumentParser(
         usage=" ".join(usage),
         add_help=False,

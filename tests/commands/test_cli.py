@@ -113,6 +113,21 @@ def test_help_names_both_forms_of_a_workflow_of_ones_own(name, capsys):
     assert "file.py:Class" in arguments
 
 
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("export", "export [OPTIONS] RUN --out PATH"),
+        ("dataset", "dataset [OPTIONS] FOLDER [FOLDER ...] --out PATH"),
+        ("filter", "filter [OPTIONS] [WORKFLOW] --out PATH"),
+        ("eval", "eval [OPTIONS] [WORKFLOW]"),
+    ],
+)
+def test_the_usage_line_has_the_required_options(name, usage, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: flowzoo {usage}\n")
+
+
 @pytest.mark.usual(1)
 @pytest.mark.parametrize("name", ["train", "eval", "sandbox check"])
 def test_help_loads_nothing_heavy(name):
