@@ -364,11 +364,17 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines below the table of roles."""
+    from flowzoo.agents.evaluation.summary import INDICES
+
     roles, ends = summary["roles"].items(), summary["intervals"]
     long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
     if long:
         yield f"prompts over their budget, shortened: {', '.join(long)}"
-    facts = [f"{name} {value:.3f}" for name, value in summary["facts"].items()]
+    facts = [
+        f"{name} {value:.3f}"
+        for name, value in summary["facts"].items()
+        if name not in INDICES and name not in summary["shares"]
+    ]
     if facts:
         yield f"means of facts: {', '.join(facts)}"
     for name, share in summary["shares"].items():

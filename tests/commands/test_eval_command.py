@@ -1,6 +1,7 @@
 """`flowzoo eval` with votes, budgets and switches, as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ def test_votes_end_with_their_accuracy_and_resume(tmp_path, capsys):
 def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(tmp_path, capsys):
     team, control = str(tmp_path / "team"), str(tmp_path / "control")
     assert main(["eval", "voting", "--policy", "scripted:0.6", "--n", "30", "--out", team]) == 0
+    (facts,) = re.findall(r"means of facts: (.*)\n", capsys.readouterr().out)
+    assert re.sub(r" [0-9.]+", "", facts) == "abstained, all_correct, recovered"
     args = [*SINGLE, "--like", team, "--out", control, "--json"]
     assert main(args) == 0
     *_, results, _, last = capsys.readouterr().out.splitlines()

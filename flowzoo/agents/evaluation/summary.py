@@ -54,6 +54,8 @@ def refuse_evaluation(folder: Path, remedy: str) -> None:
 _VERDICTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
 
 
+INDICES = ("chosen",)
+"""Facts that are indices, whose means are not shown."""
 PASSED = 0.5
 """A judge's score, or a role score, that counts as a pass."""
 
