@@ -98,30 +98,33 @@ class SolutionWriter:
 LevelGenerator = Callable[[random.Random, SolutionWriter], MathInstance]
 
 
+_LEVEL_1_FORMS = ("c+p", "p+c", "p-c", "c-p")
+
+
+def _numbers(form: str, product: int) -> range:
+    # Of c, with all results in 0..99.
+    if form == "p-c":
+        return range(1, product + 1)
+    return range(product, 100) if form == "c-p" else range(1, 100 - product)
+
+
 def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    kind, a, b = rng.randrange(4), rng.randint(2, 9), rng.randint(2, 9)
-    product = a * b
-    low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
-    c = rng.randint(low, high)
-    return _product_and(chain, ("c+p", "p+c", "p-c", "c-p")[kind], a, b, c)
+    form = _LEVEL_1_FORMS[rng.randrange(4)]
+    a, b = rng.randint(2, 9), rng.randint(2, 9)
+    numbers = _numbers(form, a * b)
+    return _product_and(chain, form, a, b, rng.randint(numbers[0], numbers[-1]))
 
 
 @cache
 def _level_1_size(split: str) -> int:
-    texts = [
-        f"Compute {text}."
+    instances = (
+        _product_and(SolutionWriter(), form, a, b, c)
+        for form in _LEVEL_1_FORMS
         for a in range(2, 10)
         for b in range(2, 10)
-        for c in range(1, 100)
-        for text, is_drawn in (
-            (f"{c}+{a}*{b}", c + a * b <= 99),
-            (f"{a}*{b}+{c}", c + a * b <= 99),
-            (f"{a}*{b}-{c}", c <= a * b),
-            (f"{c}-{a}*{b}", c >= a * b),
-        )
-        if is_drawn
-    ]
-    return sum(is_in(split, text) for text in texts)
+        for c in _numbers(form, a * b)
+    )
+    return sum(is_in(split, instance.text) for instance in instances)
 
 
 def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> MathInstance:
