@@ -14,7 +14,7 @@ import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import BackendName
-from flowzoo.baselines.settings.preflight import preflight
+from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.commands.line import parse
 from tools.local_base import package_paths
 
@@ -38,13 +38,13 @@ def train_words(text: str, given: str) -> list[str]:
 
 
 def config_of(args: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> TrainConfig:
-    """The settings, checked as a run checks them before anything is loaded."""
+    """The settings, by every rule; their libraries may be missing here."""
     config = parse(tuple(args)).command.settings
     assert isinstance(config, TrainConfig)
     if config.backend == "torchrun" and not config.ranks:  # torchrun has started this one
         for name, value in {"RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": 8}.items():
             monkeypatch.setenv(name, str(value))
-    preflight(config)
+    outline_run(config)
     return config
 
 

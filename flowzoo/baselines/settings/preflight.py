@@ -101,8 +101,9 @@ def outline_run(
 
 def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Outline a run, and check that its libraries and models are there."""
-    need_modules(config)
+    # Rules first: nobody installs gigabytes for settings that are refused then.
     outline = outline_run(config, warm_start=warm_start)
+    need_modules(config)
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
     for model in set(outline.models.values()):
         kind, _, rest = model.partition(":")
