@@ -55,34 +55,36 @@ $(VLLM_STAMP): pyproject.toml constraints.txt
 	$(call install,$(EXTRAS)$(COMMA)$(VLLM))
 	touch $@
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
-PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+PARALLEL = $(PYTEST) -n $(WORKERS) --dist loadgroup
+# Files of vLLM's tests alone: importing them takes each process seconds.
+BUT_VLLM = $(PARALLEL) $$(grep -rl --include='test_*.py' '^pytestmark = .*mark.vllm' tests | sed 's/^/--ignore=/')
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
 OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
-# Files of vLLM's tests alone: importing them takes each process seconds.
-BUT_VLLM = $(PARALLEL) $$(grep -rl --include='test_*.py' '^pytestmark = .*mark.vllm' tests | sed 's/^/--ignore=/')
-HAS_VLLM := $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
+HAS_VLLM = $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
 NO_VLLM := echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"
-# tests(others, of vLLM): a selection of each, the second beside the first.
+# tests(a selection of the others, a command that runs vLLM's): the second beside the first.
 define tests
 @said=$$(mktemp); failed=0; \
-if $(HAS_VLLM); then \
-  echo "the tests of vLLM run beside the others and are printed at the end"; \
-  $(OF_VLLM) -m $(2) >$$said 2>&1 & \
-else $(NO_VLLM) >$$said & fi; vllm=$$!; \
+{ $(2); } >$$said 2>&1 & vllm=$$!; \
 trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
 $(BUT_VLLM) -m $(1) || failed=1; \
 wait $$vllm || failed=1; \
+echo "== the tests of vLLM, which ran beside the others"; \
 cat $$said; exit $$failed
 endef
 
 test: env ## Run the tests that cover every subpackage once (6 minutes on 2 quiet cores)
-	$(call tests,"not full and not vllm","vllm and not full")
+	$(call tests,"not full and not vllm",if $(HAS_VLLM); then $(OF_VLLM) -m "vllm and not full"; else $(NO_VLLM); fi)
 
-test-all: export FLOWZOO_REQUIRE_VLLM := 1
-test-all: env-vllm ## Run every test, those of vLLM too (2.2 GB more)
-	$(call tests,"not vllm","vllm")
+# vLLM has an environment of its own, so that all other tests pass without it.
+test-all: env ## Run every test, those of vLLM too (2.2 GB more, in .venv-vllm)
+	$(call tests,"not vllm",$(MAKE) VENV=.venv-vllm tests-of-vllm)
+
+.PHONY: tests-of-vllm
+tests-of-vllm: env-vllm
+	FLOWZOO_REQUIRE_VLLM=1 $(OF_VLLM) -m vllm
 
 # The environments and the rewards, of the wheel: what a core install has, and then with the extras
 # that tasks and pictures need.
