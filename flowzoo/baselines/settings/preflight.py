@@ -101,7 +101,7 @@ def outline_run(
 
 def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Outline a run, and check that its libraries and models are there."""
-    # Rules first: nobody installs gigabytes for settings that are refused then.
+    # Rules first: gigabytes are not installed for settings that are refused then.
     outline = outline_run(config, warm_start=warm_start)
     need_modules(config)
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
