@@ -319,24 +319,24 @@ class ChatTokenizer:
         return ids if self.decode(ids) == text else None
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
-        """The one of `stop_ids` that the template ends an assistant's message with."""
-        chat = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
-        question_ids, answer_ids = (
-            self.tokenizer(
-                self.tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs),
-                add_special_tokens=False,
-            )["input_ids"]
-            for part in (chat[:1], chat)
+        """The first of `stop_ids` that the template writes after an assistant's content."""
+        # In a chat that goes on: behind the last message a template may write an end of its own,
+        # and some write the only one there.
+        words = "71301", "71302", "71303"
+        roles = "user", "assistant", "user"
+        chat = [{"role": role, "content": word} for role, word in zip(roles, words, strict=True)]
+        for part in (chat, chat[:2]):
+            text = self.tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs)
+            after = text.rpartition(words[1])[2].partition(words[2])[0]
+            ids = self.tokenizer(after, add_special_tokens=False)["input_ids"]
+            ends = [number for number in ids if number in stop_ids]
+            if ends:
+                return ends[0]
+        raise UsageError(
+            "the chat template ends an assistant's message with none of the model's end tokens "
+            f"({', '.join(map(str, sorted(stop_ids)))}): use a model whose generation config "
+            "names the end of a turn (eos_token_id)."
         )
-        before = sum(number in stop_ids for number in question_ids)
-        ends = [number for number in answer_ids if number in stop_ids][before:]
-        if not ends:
-            raise UsageError(
-                "the chat template ends an assistant's message with none of the model's end tokens "
-                f"({', '.join(map(str, sorted(stop_ids)))}): use a model whose generation config "
-                "names the end of a turn (eos_token_id)."
-            )
-        return ends[-1]
 
     def _inert(self, text: str) -> str:
         # Special tokens are split by a zero-width space: a reply that spells out an end-of-turn
