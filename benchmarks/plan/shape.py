@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from flowzoo.agents.traits import context_of
 from flowzoo.agents.vllm.settings import cache_numbers
 from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.hidden_states import layers_of
@@ -122,7 +123,7 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
         adapted=adapted,
         vocabulary=text.vocab_size,
         hidden=text.hidden_size,
-        context=getattr(text, "max_position_embeddings", None) or 0,
+        context=context_of(config) or 0,
         cache=cache_numbers(config),
         linear=sum(part.weight.numel() for part in model.modules() if type(part) is nn.Linear),
         tied=_weight(model.get_output_embeddings()) is _weight(model.get_input_embeddings()),

@@ -21,6 +21,7 @@ from flowzoo.agents.policy import (
 )
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob
+from flowzoo.agents.traits import context_of
 from flowzoo.baselines.training.factories import make_sampler
 from flowzoo.baselines.training.plan import RunPlan
 from flowzoo.envs.records import Call
@@ -61,7 +62,7 @@ def step_rows(
     policies: dict[str, FullReplies] = {}
     for name in plan.names:
         tokenizer = AutoTokenizer.from_pretrained(folders[name], trust_remote_code=False)
-        context = getattr(configs[name].get_text_config(), "max_position_embeddings", None)
+        context = context_of(configs[name])
         chat = ChatTokenizer(tokenizer, {})
         policies[name] = FullReplies(name, chat, sampling, context or 2**62)
     workflow = plan.curriculum.at(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 from flowzoo.agents.chat.template import thinks_unasked
 from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source
 from flowzoo.errors import UsageError
+
+_log = logging.getLogger("flowzoo")
 
 WeightDType = Literal["float32", "bfloat16", "float16"]
 """Number formats of weights that are loaded."""
@@ -94,6 +97,43 @@ def count_weights(config: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def context_of(config: Any) -> int | None:
+    """Most tokens of a row for a model of this configuration; None: it states no limit."""
+    # A longer row would change what others are: rope with two sets of factors takes the long one
+    # for all rows of a batch (transformers) or of an engine (vLLM) if one is beyond its border. The
+    # border of rope that grows (dynamic) is the limit itself.
+    text = config.get_text_config(decoder=True)
+    limit = getattr(text, "max_position_embeddings", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    borders = [
+        part["original_max_position_embeddings"]
+        for part in (rope, *rope.values())  # one for all layers, or one for each type of them
+        if isinstance(part, dict) and _has_two_sets(part)
+    ]
+    context = min((size for size in (limit, *borders) if size), default=None)
+    if context and context != limit:
+        _tell_border(text.model_type, context)
+    return context
+
+
+def _has_two_sets(rope: Mapping[str, Any]) -> bool:
+    return any(rope.get(f"short_{part}") != rope.get(f"long_{part}") for part in _SETS)
+
+
+@functools.cache
+def _tell_border(kind: str, border: int) -> None:
+    _log.warning(
+        "%s: prompt and reply have %d tokens at most, where its rope goes over from short_factor "
+        "to long_factor for a whole batch; for more, make short_factor equal to long_factor in the "
+        "config.json of a copy of the model",
+        kind,
+        border,
+    )
+
+
+_SETS = ("factor", "mscale")
+"""Parameters of rope that a configuration may give twice, as `short_` and `long_`."""
+
 TINY = 10e6
 """Number of weights below which a model counts as small, like the pocket models."""
 THOUGHT_TOKENS = 4096
@@ -161,5 +201,5 @@ def traits_of(source: str) -> ModelTraits:
         generation = GenerationConfig.from_pretrained(source).to_diff_dict()
     except OSError:  # many models have none
         generation = {}
-    context = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return ModelTraits(weights, context or math.inf, thinks_unasked(tokenizer), generation)
+    context = context_of(config) or math.inf
+    return ModelTraits(weights, context, thinks_unasked(tokenizer), generation)

@@ -33,7 +33,13 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
-from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, WeightDType, dtype_for
+from flowzoo.agents.traits import (
+    EngineDType,
+    EngineDTypeChoice,
+    WeightDType,
+    context_of,
+    dtype_for,
+)
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -44,7 +50,6 @@ try:
     import transformers
     from safetensors import SafetensorError
 
-    from flowzoo.agents.hf.attention import text_config
     from flowzoo.agents.hf.decode import (
         DecodeOutput,
         DecodeRequest,
@@ -145,7 +150,7 @@ class TransformersPolicy(TemplatedPolicy):
         self.model, self.tokenizer = model, tokenizer
         self.sampling = sampling or Sampling()
         self.stats = EngineStats()
-        limit = getattr(text_config(model), "max_position_embeddings", None)
+        limit = context_of(model.config)
         self._context = min(size for size in (max_context, limit, 2**62) if size is not None)
         if max_batch < 1:
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.model_files import check_integrity, load_errors, model_source
-from flowzoo.agents.traits import EngineDType
+from flowzoo.agents.traits import EngineDType, context_of
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,
@@ -132,7 +132,7 @@ class VLLMEngine:
         self.tokenizer, config, generation = load_texts(self.path)
         ends = SimpleNamespace(config=config, generation_config=generation)
         self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
-        limit = getattr(config, "max_position_embeddings", None) or 2**62
+        limit = context_of(config) or 2**62
         self.context = min(context or limit, limit)
         self.version = 0
         self.gate = WeightsGate()
@@ -149,7 +149,7 @@ class VLLMEngine:
         chosen = settings or EngineSettings()
         source = model_source(path)
         config = load_texts(source)[1]
-        limit = getattr(config, "max_position_embeddings", None) or chosen.max_context
+        limit = context_of(config) or chosen.max_context
         context = min(chosen.max_context or limit, limit)
         needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
         chosen = replace(chosen, max_context=context, sequence_bytes=needed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,11 +14,13 @@ from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.decode import top_k_top_p as kept_scores
 from flowzoo.agents.policy import Sampling
+from flowzoo.agents.traits import context_of
 from flowzoo.baselines.learner.batch import Microbatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden, logps_at, scatter, token_logps
 from flowzoo.baselines.learner.learner_group import within
 from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, chunk_of, head_of
+from flowzoo.errors import UsageError
 
 Head = Callable[[Tensor], Tensor]
 
@@ -135,15 +138,22 @@ class OldLogps:
 class ForwardPass:
     """The way from rows to log-probs."""
 
-    def __init__(self, config: LearnerConfig, layout: RowLayout, device: torch.device) -> None:
-        self.config, self._device = config, device
+    def __init__(self, config: LearnerConfig, layout: RowLayout, model: PreTrainedModel) -> None:
+        self.config, self._device = config, model.device
+        self._context = context_of(model.config) or math.inf
         self._layout: RowLayout = layout
         self._sampling = Sampling(
             temperature=config.temperature, top_p=config.top_p, top_k=config.top_k
         )
 
     def batch(self, rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
-        """Tensors of `rows` on the device."""
+        """Tensors of `rows` on the device; raises `UsageError` for one beyond the context."""
+        longest = max(len(row.prompt_ids) + len(row.output_ids) for row in rows)
+        if longest > self._context:
+            raise UsageError(
+                f"a row has {longest} tokens, and the model's context is {self._context}: leave "
+                "out longer rows."
+            )
         return tensors(rows, advantages, self._layout).to(self._device)
 
     def __call__(

@@ -42,7 +42,7 @@ class LossGradient:
         reference: PreTrainedModel | None,
     ) -> None:
         self.config, self._layout, self._model = config, layout, weights.model
-        self.forward = ForwardPass(config, layout, weights.model.device)
+        self.forward = ForwardPass(config, layout, weights.model)
         self.learner_group = LearnerGroup()
         self._reference = None
         if config.needs_reference and reference is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from flowzoo.agents.chat.template import ChatTokenizer, read_thinking, stop_tokens
 from flowzoo.agents.policy_map import agent_names, role_of
+from flowzoo.agents.traits import context_of
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.sft import SftConfig, Taught
@@ -39,7 +40,7 @@ class RowTokenizer:
     def of(cls, model: Any, tokenizer: Any, thinking: bool | None, most: int) -> RowTokenizer:
         """Make the tokenizer of a loaded model; with `most` 0 its context bounds the rows."""
         chat = ChatTokenizer(tokenizer, {}, thinking)
-        context = getattr(model.config, "max_position_embeddings", None) or 2**62
+        context = context_of(model.config) or 2**62
         end = chat.end_of_turn(stop_tokens(model, tokenizer))
         return cls(chat, end, min(most or context, context))
 
