@@ -320,14 +320,14 @@ class ChatTokenizer:
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
         """The first of `stop_ids` that the template writes after an assistant's content."""
-        # In a chat that goes on: behind the last message a template may write an end of its own,
-        # and some write the only one there.
-        words = "71301", "71302", "71303"
+        # In a chat that goes on, since many templates end the last message otherwise; in one that
+        # ends with it only if that shows none.
+        contents = "71301", "71302", "71303"
         roles = "user", "assistant", "user"
-        chat = [{"role": role, "content": word} for role, word in zip(roles, words, strict=True)]
+        chat = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
         for part in (chat, chat[:2]):
             text = self.tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs)
-            after = text.rpartition(words[1])[2].partition(words[2])[0]
+            after = text.rpartition(contents[1])[2].partition(contents[2])[0]
             ids = self.tokenizer(after, add_special_tokens=False)["input_ids"]
             ends = [number for number in ids if number in stop_ids]
             if ends:
