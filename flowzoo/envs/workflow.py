@@ -423,10 +423,10 @@ class Workflow:
     def trajectory(self, agent: str) -> str:
         """Name of the trajectory of an agent's calls in the published code of arXiv:2605.24202.
 
-        Its advantages compare calls with the same name. By default every agent has its own name in
-        all turns.
+        Its advantages compare calls with the same name, in all turns: the role's, but for agents
+        that are numbered there.
         """
-        return agent
+        return self.agents[agent][0]
 
     def read(self, reply: Reply) -> Any:
         """The value of a reply: strict, or lenient under `preset="paper"`."""

@@ -110,8 +110,8 @@ PRESETS: Mapping[str, AdvantageSpec] = {
     "reinforce_pp_base": AdvantageSpec(std_group=("policy",), std_of="difference"),
 }
 """Named choices, by what differs from the defaults, which are GRPO's. `paper` is the code of arXiv
-2605.24202, whose groups are trajectory names: on mathematics every voter is a separate group, on
-code all voters are one, and the turns of a generator or evaluator are mixed. The batch of
+2605.24202, whose groups are trajectory names: all workers of a problem are one group, and so are
+all turns of a generator or evaluator; voters are separate groups, but on code. The batch of
 `reinforce_pp` is that of one policy."""
 
 

@@ -29,7 +29,7 @@ OptimizerName = Literal["adamw", "adafactor", "sgd", "muon", "adamw8bit"]
 Ratio = Literal["token", "sequence", "none"]
 RoleLoss = Literal["pooled", "mean", "sum"]
 RowLayout = Literal["packed", "padded"]
-ScheduleClock = Literal["iteration", "update"]
+ScheduleClock = Literal["iteration", "update", "published"]
 Truncated = Literal["train", "mask", "penalize", "shape"]
 
 
@@ -127,8 +127,9 @@ class UpdateOptions:
     schedule: LrSchedule = "constant"
     """Learning rate schedule after the warmup."""
     schedule_clock: ScheduleClock = "iteration"
-    """Unit of the clock: iterations, or updates of all policies together, so that k isolated
-    policies tick k times an iteration (as in the released code of arXiv 2605.24202)."""
+    """Unit of the clock. `update`: updates of all policies, so that k isolated policies tick k
+    times an iteration. `published`: so in the code of arXiv 2605.24202, whose schedule is as many
+    ticks long as the run has steps, and whose cosine rises again after it; its first rate is 0."""
     weight_decay: float = 0.01
     """Decoupled weight decay of AdamW."""
     rows_per_update: int = 512
@@ -244,6 +245,8 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
         if isinstance(steps, str) and steps != "by_rows":
             raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))
         _check_numbers(self)
+        if self.schedule == "linear" and self.schedule_clock == "published":
+            raise UsageError("`schedule_clock` published is of the schedule cosine, got linear.")
         if self.schedule != "constant" and self.iterations <= self.warmup:
             raise UsageError(
                 f"`schedule` {self.schedule} needs `iterations` > `warmup`, got {self.iterations} "

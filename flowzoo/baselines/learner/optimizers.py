@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -132,29 +131,3 @@ class MuonAdamW(torch.optim.Optimizer):
         for part in self._parts:
             part.step()
         return loss
-
-
-class UpdateTurn(NamedTuple):
-    """Position of a learner among the run's policies, which are updated in order."""
-
-    index: int = 0
-    of: int = 1
-
-    def tick(self, iteration: int) -> int:
-        """Number of updates of all policies before this one's, both counted from 0."""
-        # It follows from the settings, so learners that never meet agree about it.
-        return iteration * self.of + self.index
-
-
-ALONE = UpdateTurn()  # the turn of a run with one policy
-
-
-def lr_at(tick: int, config: LearnerConfig) -> float:
-    """Learning rate at a tick of the clock, counted from 0."""
-    if tick < config.warmup:
-        return config.lr * (tick + 1) / config.warmup
-    if config.schedule == "constant":
-        return config.lr
-    done = min((tick - config.warmup) / (config.iterations - config.warmup), 1.0)
-    left = 1 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return config.min_lr + (config.lr - config.min_lr) * left

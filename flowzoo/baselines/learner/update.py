@@ -37,7 +37,8 @@ from flowzoo.baselines.learner.metrics import (
     row_counts,
     step_metrics,
 )
-from flowzoo.baselines.learner.optimizers import ALONE, UpdateTurn, lr_at, make_optimizer
+from flowzoo.baselines.learner.optimizers import make_optimizer
+from flowzoo.baselines.learner.schedule import ALONE, UpdateTurn, lr_in
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.weights import FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
@@ -113,7 +114,8 @@ class Learner:
             NonFiniteError: a loss, gradient or input is not finite; the step changed nothing.
         """
         rows = make_rows(calls, advantages, self.config)
-        lr = lr_at(self._tick(), self.config) * self.lr_scale
+        lr = lr_in(self.iteration, self._turn, self.config) * self.lr_scale
+        self.iteration += 1
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         parts = split(rows, self.config)
@@ -217,11 +219,6 @@ class Learner:
         if self.gradient.forward.casts_weights and not sharded:
             return KeptLinears(self.model, "bfloat16")
         return None
-
-    def _tick(self) -> int:
-        now = self.iteration
-        self.iteration += 1
-        return self._turn.tick(now) if self.config.schedule_clock == "update" else now
 
     def _effect(
         self, rows: Sequence[TrainingRow], parts: Sequence[Sequence[TrainingRow]]

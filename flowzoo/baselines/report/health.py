@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.silence import silence_record
+from flowzoo.baselines.learner.schedule import odd_rates
 from flowzoo.baselines.report.accuracy import is_gain, more_evaluations
 from flowzoo.baselines.report.findings import (
     Facts,
@@ -27,6 +28,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import spike
 
 NORM = "learn/grad_norm/"  # prefix of the metric of a policy's gradient norm
+RATE = "learn/lr/"
 LOST = 0.2  # fall of the mean training score that explains groups without variance by itself
 MANY = 0.5  # share of groups without variance that is reported
 LONG = 0.1  # share of truncated replies that is reported
@@ -79,7 +81,7 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
         # Two other words for the same steps.
         silences = [finding for finding in silences if finding.title != SILENCE_TITLES["nothing"]]
         groups = []
-    findings += [*missed_peak(run), *distance_moved(run), *_spikes(run), *groups]
+    findings += [*missed_peak(run), *distance_moved(run), *_rates(run), *_spikes(run), *groups]
     return [*findings, *_truncation(run), *silences]
 
 
@@ -95,6 +97,14 @@ def _silences(run: RunData, level: FindingLevel) -> list[Finding]:
         for cause in silence_record(run.rows, USUAL | dict(run.settings))
         if cause["cause"].partition("/")[0] in SILENCE_TITLES  # judges have another finding
     ]
+
+
+def _rates(run: RunData) -> list[Finding]:
+    text = []
+    for name in sorted({name for row in run.rows for name in row if name.startswith(RATE)}):
+        rates = [row[name] for row in run.rows if is_finite(row.get(name))]
+        text += [f"That of {name.removeprefix(RATE)} {course}." for course in odd_rates(rates)]
+    return [Finding("warn", "The learning rate does not fall once", " ".join(text))] if text else []
 
 
 def _spikes(run: RunData) -> list[Finding]:

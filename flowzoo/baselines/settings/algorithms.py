@@ -127,9 +127,9 @@ _TABLE = (
         "paper",
         PRESETS["paper"],
         source="When Does Multi-Agent RL Improve LLM Workflows? (arXiv 2605.24202), its code",
-        differs="The same groups: trajectory names, so that three voters are three groups on "
-        "mathematics and one on programs, and an evaluator's turns are mixed; a group of one "
-        "keeps its raw reward. How often a policy is updated is a setting of the trainer.",
+        differs="The same groups, trajectory names: the calls of a role in all episodes of a "
+        "problem, but for three voters, which are three groups unless they write programs; a group "
+        "of one keeps its raw reward. How often a policy is updated is a setting of the trainer.",
         clip_high=0.28,
         aggregation="seq-mean-token-mean",
     ),

@@ -375,8 +375,8 @@ class OptimizerOptions(UpdateOptions, ComputeOptions):
     the pocket models), 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with `lora_rank`
     2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
     schedule_steps: int = 0
-    """Ticks of the schedule's clock until linear and cosine reach `min_lr`; 0: the initial `steps`
-    of the run. A run that is continued beyond them must set it."""
+    """Steps of the run until linear and cosine reach `min_lr`; 0: its initial `steps`. A run that
+    is continued beyond them must set it. With `schedule_clock` published: ticks."""
     updates: int = 1
     """Optimizer steps per policy and iteration; 0: one per `rows_per_update` rows."""
     probe_every: int = 10

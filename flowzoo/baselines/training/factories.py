@@ -20,7 +20,7 @@ from flowzoo.baselines.engines.hf import (
     TransformersEngines,
 )
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.optimizers import UpdateTurn
+from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig

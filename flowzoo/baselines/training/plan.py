@@ -11,6 +11,7 @@ from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.policy_map import Lengths, read_lengths, with_default
 from flowzoo.agents.specs import make_judge
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
+from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import (
@@ -96,7 +97,17 @@ class RunPlan:
     def notes(self) -> list[str]:
         """Lines about settings that do less than they seem to."""
         idle = idle_weights(self.config, self.policies, self.workflow.role_counts())
-        return [*idle, *shared_learner_groups(self.config, self.learner_groups)]
+        odd = [
+            f"{name}: the learning rate {course}"
+            for index, (name, learner) in enumerate(self.learners.items())
+            for course in odd_rates(
+                [
+                    lr_in(step, UpdateTurn(index, len(self.learners)), learner)
+                    for step in range(self.config.steps)
+                ]
+            )
+        ]
+        return [*idle, *odd, *shared_learner_groups(self.config, self.learner_groups)]
 
     def make_policy_map(self, policies: Mapping[str, Policy]) -> PolicyMap:
         """Map roles to `policies`, which are by name."""
@@ -212,6 +223,14 @@ def _settings(kind: Any, *sources: Any, **derived: Any) -> Any:
     return kind(**values | derived)
 
 
+def schedule_ticks(config: TrainConfig, policies: int) -> int:
+    """Length of the schedule in ticks of its clock, with this many trained policies."""
+    if config.schedule == "constant":
+        return 0
+    steps = config.schedule_steps or config.steps
+    return steps * policies if config.schedule_clock == "update" else steps
+
+
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
     roles: Roles, reply: int, *, loss: LossFunction | None = None,
@@ -247,7 +266,7 @@ def learner_config(
             entropy_coef=config.entropy,
             function=loss,
         ),
-        iterations=0 if config.schedule == "constant" else config.schedule_steps or config.steps,
+        iterations=schedule_ticks(config, len(trained_roles(config, mapping, roles))),
         updates_per_iteration=config.updates or "by_rows",
         fixed_order=config.deterministic,
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),

@@ -116,8 +116,8 @@ class Voting(Workflow):
         return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
 
     def trajectory(self, agent: str) -> str:
-        """For programs all voters share one name, otherwise each has its own."""
-        return self.agents[agent][0] if self.task.kind == "code" else agent
+        """The voters' own names, but for programs, whose voting is another class there."""
+        return super().trajectory(agent) if self.task.kind == "code" else agent
 
     @property
     def reader(self) -> Callable[..., int | None]:

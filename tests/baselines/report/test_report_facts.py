@@ -337,10 +337,13 @@ def test_health_names_what_went_wrong(make_run, tmp_path):
     for row in rows:
         row["group/zero_variance"] = row.get("group/count", 0)
     rows[-1]["eval/truncated/generator"] = 0.4
+    for row in rows[20:]:
+        row["learn/lr/shared"] = 0.0
     titles = [finding.title for finding in health_findings(replace(run, rows=rows))]
     assert titles == [
         "The run stopped on a loss that was not finite",
         "The run is not finished",
+        "The learning rate does not fall once",
         "Gradient spikes",
         "Most groups have zero variance",
         "Replies run into the length limit",

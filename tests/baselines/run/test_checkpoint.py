@@ -24,7 +24,7 @@ from transformers import (
 
 from flowzoo.agents.hf.policy import load_model
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.optimizers import UpdateTurn
+from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save

@@ -3,10 +3,15 @@
 from dataclasses import Field, fields, replace
 from typing import Any
 
+import pytest
+
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.settings.model_defaults import BY_MODEL
-from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.settings.preflight import outline_run
+from flowzoo.baselines.training.plan import resolve, schedule_ticks
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
@@ -95,3 +100,39 @@ def test_a_policy_keeps_a_reference_only_for_a_weight_of_its_own_roles():
     assert kept(role_kl=("generator=0.1",)) == ["generator"]
     assert kept(kl=0.1, role_kl=("generator=0",)) == ["aggregator"]
     assert kept(kl=0.1) == ["aggregator", "generator"]
+
+
+def courses(config: TrainConfig, policies: int) -> list[list[float]]:
+    """The learning rates of every policy by step, of a peak of 1."""
+    learner = LearnerConfig(
+        lr=1.0, warmup=config.warmup, schedule=config.schedule,
+        schedule_clock=config.schedule_clock, iterations=schedule_ticks(config, policies),
+    )  # fmt: skip
+    turns = [UpdateTurn(index, policies) for index in range(policies)]
+    return [[lr_in(step, turn, learner) for step in range(config.steps)] for turn in turns]
+
+
+@pytest.mark.parametrize("size", ["", "@pocket"])
+@pytest.mark.parametrize("name", bundled_names(FOLDER))
+def test_a_bundled_rate_falls_once_and_is_0_at_the_end_only(name, size):
+    config = load_config(name + size)
+    files = [option for option in config.options if option.startswith("data=")]
+    options = tuple(option for option in config.options if option not in files)
+    outline = outline_run(replace(config, options=options))
+    for rates in courses(outline.config, len(set(outline.names) - set(config.frozen))):
+        assert list(odd_rates(rates)) == []
+        assert min(rates[:-1]) > 0
+
+
+def test_a_published_clock_tells_where_nothing_is_learned_and_where_it_rises():
+    config = TrainConfig(
+        workflow="orch_workers", sharing=("isolated",), steps=40, lr=2e-3, warmup=4,
+        schedule="cosine", schedule_clock="published",
+    )  # fmt: skip
+    rises = "rises again after it has fallen, up to"
+    notes = resolve(config).notes
+    assert [note.partition(":")[0] for note in notes] == ["orchestrator", "synthesizer", "worker"]
+    assert all(f"the learning rate {rises} 0.002, in 14 of 40 steps" in note for note in notes)
+    assert resolve(replace(config, schedule_clock="update")).notes == []
+    one = TrainConfig(steps=40, lr=2e-3, warmup=4, schedule="cosine", schedule_clock="published")
+    assert resolve(one).notes == []

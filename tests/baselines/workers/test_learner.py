@@ -7,7 +7,7 @@ import torch
 
 from flowzoo.baselines.engines import hf
 from flowzoo.baselines.engines.hf import load_policies
-from flowzoo.baselines.learner.optimizers import lr_at
+from flowzoo.baselines.learner.schedule import lr_at
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.factories import make_learners
 from flowzoo.baselines.training.plan import resolve

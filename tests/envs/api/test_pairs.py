@@ -19,6 +19,7 @@ from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks import TASKS, make_task, task_class
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts
 
 RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
@@ -83,6 +84,22 @@ def test_an_impossible_pair_lists_the_possible_ones(name):
         message = refused(name, task)
         assert message.startswith(f"{name} does not support task {task!r}")
         assert message.endswith(f": {', '.join(possible)}.")
+
+
+def published_name(workflow: Workflow, agent: str) -> str:
+    """The trajectory's name in the code of arXiv 2605.24202: the role, which numbers voters."""
+    role, slot = workflow.agents[agent]
+    is_voter = workflow.name == "voting_v0" and role == "generator" and workflow.task.kind != "code"
+    return f"{role}{slot}" if is_voter else role
+
+
+@pairs
+def test_calls_are_grouped_as_in_the_published_code(name, task):
+    workflow = make_workflow(name, task)
+    for skill in (0.0, 1.0):
+        calls = record(play_experts(workflow, workflow.task.problem(0, "train"), skill)).calls
+        keys = {(call.name, published_name(workflow, call.agent)) for call in calls}
+        assert len(keys) == len({ours for ours, _ in keys}) == len({theirs for _, theirs in keys})
 
 
 def test_the_list_of_workflows_shows_the_same_pairs():
