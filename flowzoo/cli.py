@@ -36,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             fill_streams()
             set_environment()
-            if os.getcwd() not in sys.path:
-                sys.path.append(os.getcwd())  # so that module:Class finds what is in this folder
             show_everything()
             status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught

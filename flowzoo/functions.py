@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,30 +32,31 @@ class Permission:
     """The code that a command may load; a script that uses flowzoo may load any."""
 
     def __init__(self) -> None:
-        self._words: Sequence[str] | None = None
-        self._texts: dict[str, list[str]] = {}
+        self._line: Sequence[str] | None = None
+        self._texts: dict[str, set[str]] = {}
 
     @contextmanager
-    def of(self, words: Sequence[str]) -> Iterator[None]:
-        """Refuse in this block code that files name and `words`, a command line, do not."""
-        before = self._words, self._texts
-        self._words, self._texts = None if TRUST in words else words, {}
+    def of(self, line: Sequence[str]) -> Iterator[None]:
+        """Refuse in this block code that files name and `line`, a command line, do not."""
+        before = self._line, self._texts
+        self._line, self._texts = None if TRUST in line else line, {}
         try:
             yield
         finally:
-            self._words, self._texts = before
+            self._line, self._texts = before
 
     @property
-    def words(self) -> list[str]:
-        """Words that give this permission to a command that the process starts."""
-        return [TRUST] if self._words is None else []
+    def arguments(self) -> list[str]:
+        """Arguments that give this permission to a command that the process starts."""
+        return [TRUST] if self._line is None else []
 
     def note(self, file: str, table: Any) -> None:
         """Note the texts of a file that was read, and of the TOML files that it names."""
-        if self._words is None or file in self._texts:
+        if self._line is None:
             return
-        self._texts[file] = list(_texts(table))
-        for text in self._texts[file]:
+        texts = set(_texts(table)) - self._texts.get(file, set())
+        self._texts[file] = self._texts.get(file, set()) | texts
+        for text in texts:
             named = text.rpartition(":")[2]
             with suppress(OSError, ValueError):  # reported where the file is used
                 if named.endswith(".toml") and Path(named).is_file():
@@ -78,7 +80,7 @@ class Permission:
         )
 
     def _is_given(self, name: str) -> bool:
-        return any(f"={word}".endswith(f"={name}") for word in self._words or ())
+        return any(f"={word}".endswith(f"={name}") for word in self._line or ())
 
 
 PERMISSION = Permission()
@@ -107,7 +109,7 @@ def _source(name: str) -> Path | None:
     where, _, attribute = name.rpartition(":")
     origin: str | None = where
     if not where.endswith(".py"):
-        folders = None
+        folders = [*sys.path, os.getcwd()]
         for part in where.split("."):
             spec = PathFinder.find_spec(part, folders)
             if spec is None:
@@ -228,6 +230,8 @@ def load_named(
         raise UsageError(f"{setting} takes module:{what} or path/to/file.py:{what}, got {name!r}.")
     if what != "Class" or where.partition(".")[0] != "flowzoo":
         PERMISSION.check(name)
+        if os.getcwd() not in sys.path:  # not before: what is there may be a stranger's
+            sys.path.append(os.getcwd())
     if where.endswith(".py") and not Path(where).is_file():
         raise UsageError(f"{setting}: there is no file {where}.")
     try:

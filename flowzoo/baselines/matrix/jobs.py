@@ -187,7 +187,7 @@ class TrainingJob(MatrixJob):
             self.config = replace(self.config, token_budget=most)
         path = self.folder / "cell.toml"
         replace_text(path, cell_text(self.config))
-        return ["flowzoo.cli", "train", "--config", str(path), "--json", *PERMISSION.words]
+        return ["flowzoo.cli", "train", "--config", str(path), "--json", *PERMISSION.arguments]
 
     def threads(self) -> int:
         """Threads of the settings, else one."""
@@ -257,4 +257,4 @@ class ControlJob(MatrixJob):
     def arguments(self) -> list[str]:
         """Module and arguments of the evaluation."""
         runs = [f"--run={self.control.folder}", f"--like={self.workflow.folder}"]
-        return ["flowzoo.baselines.matrix.controls", *runs, *PERMISSION.words]
+        return ["flowzoo.baselines.matrix.controls", *runs, *PERMISSION.arguments]
