@@ -36,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             fill_streams()
             set_environment()
-            if os.getcwd() not in sys.path:
-                sys.path.append(os.getcwd())  # so that module:Class finds what is in this folder
             show_everything()
             status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
@@ -104,10 +102,12 @@ def _run(arguments: tuple[str, ...]) -> int:
     try:
         # Late: importing commands takes up to a second, in which signals must be handled already.
         from flowzoo.commands.line import parse
+        from flowzoo.functions import PERMISSION
 
-        line = parse(arguments)
-        _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
-        return _run_command(line.command)
+        with PERMISSION.of(arguments):
+            line = parse(arguments)
+            _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
+            return _run_command(line.command)
     except (FlowzooError, OSError) as error:
         if STOP.number or not (isinstance(error, FlowzooError) or _of_place(error)):
             raise

@@ -25,7 +25,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.commands.shared import CodeOptions
 from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.functions import PERMISSION
 
 if TYPE_CHECKING:
     from flowzoo.agents.evaluation.comparison import Entry
@@ -49,6 +51,7 @@ class Options:
     """Run only combinations whose name contains one of these; default: all."""
     dry_run: bool = False
     """Only check every combination and print it as a command."""
+    code: CodeOptions = field(default_factory=CodeOptions)
     json: bool = False
     """Print the tables as one JSON object."""
 
@@ -74,6 +77,7 @@ def run(options: Options) -> int:
     out = Path(options.out or f"runs/{path.stem}")
     check_folder("out", out)
     cells = chosen(list(read_cells(read_toml(path), options.file, out)), options.only)
+    PERMISSION.note(options.file, [cell.args for cell in cells])
     evaluations = {cell: check_cell(cell) for cell in cells}
     if options.dry_run:
         for cell in cells:

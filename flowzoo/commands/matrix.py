@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowzoo.commands.shared import quiet_transformers
+from flowzoo.commands.shared import CodeOptions, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.provenance import usable_cores
 
@@ -37,6 +37,7 @@ class Options:
     """Only print the tables of finished runs."""
     dry_run: bool = False
     """Only check the settings of every cell and print the runs."""
+    code: CodeOptions = field(default_factory=CodeOptions)
     json: bool = False
     """Print the tables as one JSON object."""
 
@@ -88,7 +89,8 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
 
 
 def check_cells(runs: Sequence[TrainingJob]) -> None:
-    """Reject a matrix with an invalid workflow or too few held-out problems."""
+    """Reject a matrix with an invalid workflow, too few held-out problems or untrusted code."""
+    from flowzoo.baselines.settings.hooks import check_hooks
     from flowzoo.baselines.settings.preflight import check_held_out, with_prompts
     from flowzoo.errors import UsageError
 
@@ -98,11 +100,13 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
         named = (config.workflow, config.env, config.program)
         played = (*named, config.task, config.options, config.sandbox)
         models = (config.model, config.models)
-        key = (played, models, config.max_calls, config.eval_split, config.eval_problems)
+        hooks = (config.advantage_function, config.loss, config.reward, config.callback)
+        key = (played, models, hooks, config.max_calls, config.eval_split, config.eval_problems)
         if run.state == "finished" or key in seen:
             continue
         seen.add(key)
         try:
+            check_hooks(config)
             check_held_out(config, with_prompts(config)[0].task)
         except UsageError as error:
             raise UsageError(f"cell {run.cell.name}: {error}") from error

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 MOST = 1_000_000
 """Upper limit of problems and other counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """Code that files name."""
+
+    trust: bool = False
+    """Load functions, classes and programs that only a file names: a run's record, or a TOML file.
+    They run with your rights; without this option they are listed and not loaded."""
 
 
 def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowzoo.commands.shared import check_run, quiet_transformers
+from flowzoo.commands.shared import CodeOptions, check_run, quiet_transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Options:
     run: Path = field(metadata={"positional": "RUN"})
     """Directory of the training run; results are cached in its `swaps.json` until the run is
     continued."""
+    code: CodeOptions = field(default_factory=CodeOptions)
     json: bool = False
     """Print the results as one JSON object."""
 

@@ -18,6 +18,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import (
+    CodeOptions,
     check_start,
     held_out_line,
     points,
@@ -42,6 +43,7 @@ class Options:
     `paper/voting-math@pocket`, or a path to a .toml file. Command-line options override it."""
     restart: bool = False
     """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
+    code: CodeOptions = field(default_factory=CodeOptions)
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 

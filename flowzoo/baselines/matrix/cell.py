@@ -38,8 +38,9 @@ class Cell:
 
     def is_control_of(self, other: Cell) -> bool:
         """True if this is a control and `other` a workflow that it is compared with."""
-        same = (self.task, self.config.model) == (other.task, other.config.model)
-        return self.control and not is_control(other.config.workflow) and same
+        if not self.control or is_control(other.config.workflow):
+            return False
+        return (self.task, self.config.model) == (other.task, other.config.model)
 
     def run(self, seed: int, out: Path) -> TrainConfig:
         """Settings of its run under `seed`, in a folder below `out`."""

@@ -23,6 +23,7 @@ from flowzoo.baselines.training.finished import FinishedRun, open_finished, read
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
 from flowzoo.files import read_json, write_json
+from flowzoo.functions import PERMISSION, TRUST
 
 
 def match_control(
@@ -119,9 +120,11 @@ def main() -> None:
     parser.add_argument(
         "--match", nargs="+", choices=MATCHES, default=MATCHES, help="what is to be equal"
     )
+    parser.add_argument(TRUST, action="store_true", help="load code that the runs' records name")
     options = parser.parse_args()
     try:
-        match_control(options.run, options.like, tuple(options.match))
+        with PERMISSION.of(sys.argv):
+            match_control(options.run, options.like, tuple(options.match))
     except FlowzooError as error:
         raise SystemExit(f"error: {error}") from error
     sys.stdout.write(f"{like_path(options.run, options.like)}\n")

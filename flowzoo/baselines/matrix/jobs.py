@@ -18,6 +18,7 @@ from flowzoo.baselines.matrix.forks import Fork, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import read_json, replace_text
+from flowzoo.functions import PERMISSION
 
 
 def _done_part(run: TrainingJob) -> float:
@@ -186,7 +187,7 @@ class TrainingJob(MatrixJob):
             self.config = replace(self.config, token_budget=most)
         path = self.folder / "cell.toml"
         replace_text(path, cell_text(self.config))
-        return ["flowzoo.cli", "train", "--config", str(path), "--json"]
+        return ["flowzoo.cli", "train", "--config", str(path), "--json", *PERMISSION.arguments]
 
     def threads(self) -> int:
         """Threads of the settings, else one."""
@@ -256,4 +257,4 @@ class ControlJob(MatrixJob):
     def arguments(self) -> list[str]:
         """Module and arguments of the evaluation."""
         runs = [f"--run={self.control.folder}", f"--like={self.workflow.folder}"]
-        return ["flowzoo.baselines.matrix.controls", *runs]
+        return ["flowzoo.baselines.matrix.controls", *runs, *PERMISSION.arguments]

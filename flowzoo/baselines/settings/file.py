@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import UsageError, unknown
+from flowzoo.functions import PERMISSION
 
 FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
@@ -58,6 +59,7 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
     """`TrainConfig` of a TOML table; `where` is for messages."""
+    PERMISSION.note(where, table)
     kinds = get_type_hints(TrainConfig)
     values: dict[str, Any] = {}
     for name, value in table.items():

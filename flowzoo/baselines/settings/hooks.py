@@ -17,7 +17,7 @@ from flowzoo.aliases import Floats
 from flowzoo.envs import Call, Rubric
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
-from flowzoo.functions import call_noted, load_function
+from flowzoo.functions import PERMISSION, call_noted, load_function
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -225,3 +225,10 @@ def load_hook(kind: type[T], option: str, name: str) -> T:
     """Load the function `name`, as `module:function` or `path/to/file.py:function`."""
     named = load_function(f"--{option}", name)
     return kind(option, name, named.function, named.digest())
+
+
+def check_hooks(config: Any) -> None:
+    """Check that the functions of settings may be loaded; none is, nor is a rubric read."""
+    for name in (config.advantage_function, config.loss, config.reward, *config.callback):
+        if name and not name.startswith(RUBRIC):
+            PERMISSION.check(name)

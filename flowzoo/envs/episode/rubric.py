@@ -14,7 +14,7 @@ from flowzoo.envs.script import Judge, JudgeResult, Outcome, Reply, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError, unknown
-from flowzoo.functions import FunctionSetting
+from flowzoo.functions import PERMISSION, FunctionSetting
 
 TASK_SCORE = "score"
 """Value of `function` for the task's own score."""
@@ -53,6 +53,7 @@ class Rubric:
             raise UsageError(f"rubric {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"rubric {path} is not a TOML file: {error}") from error
+        PERMISSION.note(path, tables)
         rows = tables.pop("criterion", None)
         if tables or not isinstance(rows, list) or not rows:
             raise UsageError(

@@ -82,7 +82,7 @@ from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Roles, Workflow
 from flowzoo.errors import UsageError, need_module
-from flowzoo.functions import FunctionSetting
+from flowzoo.functions import PERMISSION, FunctionSetting
 from flowzoo.seeding import key_digest
 
 MOST_RUNS, MOST_PROCESSES = 512, 32
@@ -251,6 +251,7 @@ def read_program(run: Any) -> Any:
     if isinstance(run, str):
         if is_function_name(run):
             return FunctionSetting("program", run)
+        PERMISSION.check(run)
         try:
             command = tuple(shlex.split(run))
         except ValueError as error:

@@ -1,0 +1,225 @@
+"""Code that a file names: not loaded, unless the command line names it or says --trust."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.matrix import controls
+from flowzoo.cli import main
+
+MARK = "open('loaded', 'a').write(__file__)\n"
+CODE = {
+    "team": "from flowzoo.envs.workflows.single import Single\nclass Team(Single):\n    pass\n",
+    "sums": "from flowzoo.envs.tasks.math import MathTask\nclass Sums(MathTask):\n    pass\n",
+    "sampler": (
+        "from flowzoo.agents.builtin_engines import Transformers\n"
+        "class Sampler(Transformers):\n    pass\n"
+    ),
+    "rules": "def rule(*given):\n    return 0.5\n",
+}
+COMMAND = "sh -c 'echo > loaded'"
+KINDS = {
+    "x/team.py:Team": {"workflow": "x/team.py:Team"},
+    "team:Team": {"workflow": "team:Team"},
+    "x/sums.py:Sums": {"task": "x/sums.py:Sums"},
+    "x/sampler.py:Sampler": {"engine": "x/sampler.py:Sampler"},
+    "x/rules.py:rule": {"reward": "x/rules.py:rule"},
+    "rules:rule": {"callback": ["rules:rule"]},
+    "./x/rules.py:rule": {"loss": "./x/rules.py:rule"},
+    "x/../rules.py:rule": {"advantage_function": "x/../rules.py:rule"},
+    "a=b.py:rule": {"algorithm": "reinforce", "options": ["credit=a=b.py:rule"]},
+    "judged.py:rule": {"reward": "judge:rubric.toml"},
+    "x/env.py:make": {"workflow": "", "env": "x/env.py:make", "model": "pocket:math"},
+    "flowzoo.files:read_json": {
+        "workflow": "", "env": "flowzoo.files:read_json", "model": "pocket:math",
+    },
+    "program:rule": {"workflow": "", "program": "program:rule"},
+    COMMAND: {"workflow": "", "program": COMMAND, "options": ["roles=generator"]},
+}  # fmt: skip
+"""Settings by the code that they name."""
+SMALL = {"steps": 1, "problems": 2, "samples": 2, "eval_problems": 4}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with code that leaves a file `loaded` when it is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which commands add the directory
+    for name in (*CODE, "program"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "x").mkdir()
+    for name, code in CODE.items():
+        for place in (tmp_path, tmp_path / "x"):
+            (place / f"{name}.py").write_text(MARK + code)
+    for name in ("a=b", "judged", "program", "x/env"):
+        (tmp_path / f"{name}.py").write_text(f"{MARK}{CODE['rules']}make = rule")
+    (tmp_path / "rubric.toml").write_text('[[criterion]]\nname = "a"\nfunction = "judged.py:rule"')
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("run") / "run"
+    line = ["train", "single", "--out", str(out)]
+    for name, value in SMALL.items():
+        line += [f"--{name}", str(value)]
+    assert main(line) == 0
+    return out
+
+
+def toml(table: Mapping[str, Any]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+
+
+def record(run: Path, settings: Mapping[str, Any]) -> None:
+    """Change settings in the record of a run."""
+    data = json.loads((run / "run.json").read_text())
+    data["settings"] |= settings
+    (run / "run.json").write_text(json.dumps(data))
+
+
+def assert_refused(line: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The message of a refused command, which has loaded nothing."""
+    assert main(line) == 2
+    error = capsys.readouterr().err
+    assert not Path("loaded").exists(), error
+    assert error.endswith("repeat the command with --trust\n")
+    assert f" {name}" in error
+    return error
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_record_and_a_settings_file_load_no_code(name, folder, finished, capsys):
+    run = shutil.copytree(finished, folder / "run")
+    record(run, KINDS[name])
+    said = assert_refused(["swap", "run"], name, capsys)
+    assert "run/run.json" in said or "rubric.toml" in said
+    Path("own.toml").write_text(toml({"workflow": "single", **SMALL, **KINDS[name]}))
+    assert_refused(["train", "--config", "own.toml", "--out", "o"], name, capsys)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "judged.py:rule"])
+def test_a_matrix_loads_no_code_before_its_runs_start(name, folder, capsys):
+    settings = {"workflow": "single", "task": "math", **SMALL, **KINDS[name]}
+    axes = {
+        axis: [settings.pop(axis)] for axis in ("workflow", "task") if "env" not in settings
+    } or {"workflow": [settings.pop("workflow")], "model": ["pocket:math"]}
+    settings.pop("task", None)
+    Path("m.toml").write_text(f"[settings]\n{toml(settings)}[[cells]]\n{toml(axes)}")
+    assert_refused(["matrix", "m.toml", "--dry-run"], name, capsys)
+    assert_refused(["matrix", "m.toml"], name, capsys)
+    if name != "x/sampler.py:Sampler":  # settings are made with their engine
+        assert main(["matrix", "m.toml", "--table"]) == 0
+        assert not Path("loaded").exists()
+
+
+LEADERBOARDS = {
+    "x/team.py:Team": ("", {"workflow": ["x/team.py:Team"]}),
+    "team:Team": ("", {"workflow": ["team:Team"]}),
+    "x/sums.py:Sums": ("", {"task": ["x/sums.py:Sums"]}),
+    "sampler:Sampler": ('engine = "sampler:Sampler"', {}),
+    "rules:rule": ('options = ["credit=rules:rule"]', {}),
+    COMMAND: (f'options = ["run={COMMAND}", "roles=a"]', {"workflow": ["openai_program"]}),
+    # The underscore becomes a dash, and `--n=2` is no workflow.
+    "x/e-nv.py:make": ('"env=x/e_nv.py:make" = true', {"workflow": ["--n=2"]}),
+}
+
+
+@pytest.mark.parametrize("name", LEADERBOARDS)
+def test_a_leaderboard_loads_no_code(name, folder, capsys):
+    settings, axes = LEADERBOARDS[name]
+    shutil.copy("x/env.py", "x/e-nv.py")
+    cells = {"workflow": ["single"], "policy": ["scripted:0.5"], **axes}
+    Path("b.toml").write_text(f"[settings]\nn = 2\n{settings}\n[[cells]]\n{toml(cells)}")
+    assert_refused(["leaderboard", "b.toml", "--dry-run"], name, capsys)
+    assert_refused(["leaderboard", "b.toml"], name, capsys)
+
+
+def test_the_refusal_lists_all_code_with_its_file_and_digest(folder, capsys):
+    settings = toml({"reward": "judge:rubric.toml", "loss": "rules:rule"})
+    cells = ['[[cells]]\nworkflow = ["single"]', '[[cells]]\nworkflow = ["x/team.py:Team"]']
+    Path("m.toml").write_text("\n".join(["[settings]", settings, *cells]))
+    error = assert_refused(["matrix", "m.toml"], "x/team.py:Team", capsys)
+    for name, file in {
+        "x/team.py:Team": "x/team.py", "judged.py:rule": "judged.py",
+        "rules:rule": str(folder / "rules.py"),
+    }.items():  # fmt: skip
+        digest = sha256(Path(file).read_bytes()).hexdigest()
+        assert f"{name} ({file}, SHA-256 {digest[:12]})" in error
+
+
+def test_code_that_the_command_line_names_or_trusts_is_loaded(folder, finished, capsys):
+    Path("own.toml").write_text(toml({"workflow": "single", **SMALL, "reward": "rules:rule"}))
+    given = ["train", "--config", "own.toml", "--out", "o"]
+    assert main([*given, "--reward", "rules:rule"]) == 0
+    assert Path("loaded").exists()
+    assert_refused_again(given, capsys)
+    assert main([*given, "--trust"]) == 0  # the same run, which goes on
+    run = shutil.copytree(finished, folder / "run")
+    record(run, {"workflow": "x/team.py:Team"})
+    assert main(["swap", "run", "--trust"]) == 0
+    assert "there is nothing to exchange" in capsys.readouterr().out
+
+
+def assert_refused_again(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("loaded").unlink()
+    capsys.readouterr()
+    assert_refused(line, "rules:rule", capsys)
+
+
+def test_classes_of_flowzoo_need_no_trust(folder, capsys):
+    cells = {"workflow": ["flowzoo.envs.workflows.single:Single"], "policy": ["scripted:1"]}
+    Path("b.toml").write_text(f"[settings]\nn = 2\n[[cells]]\n{toml(cells)}")
+    assert main(["leaderboard", "b.toml"]) == 0
+
+
+def test_runs_of_a_trusted_matrix_are_trusted_and_of_another_are_not(folder, capsys):
+    matrix = 'seeds = [0]\n[settings]\n{settings}[[cells]]\nworkflow = ["{workflow}"]\n'
+    Path("m.toml").write_text(matrix.format(settings=toml(SMALL), workflow="x/team.py:Team"))
+    assert main(["matrix", "m.toml", "--jobs", "1", "--trust"]) == 0
+    rubric = toml({**SMALL, "reward": "judge:rubric.toml"})
+    Path("loaded").unlink()
+    Path("r.toml").write_text(matrix.format(settings=rubric, workflow="single"))
+    assert main(["matrix", "r.toml", "--jobs", "1"]) == 1
+    assert not Path("loaded").exists()
+    (log,) = Path("runs/r").rglob("log.txt")
+    assert "with --trust" in log.read_text()
+
+
+def test_the_votes_of_a_control_load_no_code_of_its_record(folder, finished, monkeypatch):
+    run = shutil.copytree(finished, folder / "run")
+    like = shutil.copytree(finished, folder / "like")
+    record(run, {"callback": ["rules:rule"]})
+    monkeypatch.setattr("sys.argv", ["controls", f"--run={run}", f"--like={like}"])
+    with pytest.raises(SystemExit, match="repeat the command with --trust"):
+        controls.main()
+    assert not Path("loaded").exists()
+
+
+def test_modules_and_packages_of_the_working_directory_are_not_found_by_themselves(
+    folder, finished
+):
+    run = shutil.copytree(finished, folder / "run")
+    record(run, {"workflow": "team_v0"})
+    (folder / "team-1.dist-info").mkdir()
+    (folder / "team-1.dist-info" / "METADATA").write_text("Name: team\nVersion: 1\n")
+    points = "[flowzoo.workflows]\nteam_v0 = team:Team\n"
+    (folder / "team-1.dist-info" / "entry_points.txt").write_text(points)
+    (folder / "opt_einsum.py").write_text(MARK)  # which torch imports if it finds it
+    # As the installed command, which does not look for modules in the working directory.
+    command = [sys.executable, "-P", "-m", "flowzoo"]
+    done = subprocess.run([*command, "swap", "run"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "unknown workflow 'team_v0'" in done.stderr
+    assert not Path("loaded").exists()
+    line = ["eval", "team:Team", "--policy", "scripted:1", "--n", "2"]
+    assert subprocess.run([*command, *line], capture_output=True).returncode == 0
+    assert Path("loaded").exists()
