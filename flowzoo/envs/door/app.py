@@ -153,6 +153,7 @@ class Events(Response):
         self.parts, self.last, self.link = parts, last, link
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         for part in self.parts[: -self.last]:
             await send({"type": "http.response.body", "body": part, "more_body": True})

@@ -112,9 +112,7 @@ class ProgramRun:
         """Requests without a reply."""
         return [entry for entry in self.requests if not entry.reply.done()]
 
-    async def ask(
-        self, request: ProgramRequest, link: Link, key: str | None = None
-    ) -> OpenRequest:
+    async def ask(self, request: ProgramRequest, link: Link, key: str | None = None) -> OpenRequest:
         """Open a request, or return the one that its client repeats.
 
         A request is repeated if an equal one has the same idempotency `key`, or its client has
