@@ -354,6 +354,8 @@ class ProgramEnd(NamedTuple):
     """Code of the last of these errors."""
     unread: int = 0
     """Number of turns whose reply the program did not wait for, or did not read to its end."""
+    repeated: int = 0
+    """Number of requests that were sent again and are no new turns."""
 
 
 class Progress(NamedTuple):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from flowzoo.envs.door.refusal import BodyRoom, RefusalError
-from flowzoo.envs.door.run import OpenRequest, ProgramRun, over
+from flowzoo.envs.door.run import Link, OpenRequest, ProgramRun, over
 from flowzoo.envs.door.wire import (
     ChatCall,
     completion,
@@ -35,14 +36,15 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
     room = BodyRoom(MOST_INCOMING)
 
     async def chat(request: Request) -> Response:
-        run = run_of(runs, request)
+        run, link = run_of(runs, request), request.state.link
+        key = request.headers.get("idempotency-key")
         try:
             call = read_call(await body_for(request, run, room), run.program.models)
-            entry = run.ask(call)
+            entry = await run.ask(call.request, link, key)
         except RefusalError as refusal:
             run.refuse(refusal)
             raise
-        return await answered(request, run, call, entry)
+        return await answered(call, entry, link)
 
     async def models(request: Request) -> Response:
         return answer(200, model_list(run_of(runs, request).program.models))
@@ -129,41 +131,32 @@ async def body_of(request: Request, most: int, rooms: Sequence[BodyRoom]) -> byt
     return bytes(body)
 
 
-async def answered(
-    request: Request, run: ProgramRun, call: ChatCall, entry: OpenRequest
-) -> Response:
+async def answered(call: ChatCall, entry: OpenRequest, link: Link) -> Response:
     """Respond to an open request when it has a reply or its client has disconnected."""
-    departure = asyncio.ensure_future(request.receive())
-    # The callback runs before this coroutine resumes: the client may send its next request.
-    departure.add_done_callback(lambda done: None if done.cancelled() else run.leave(entry))
-    await asyncio.wait((departure, entry.reply), return_when=asyncio.FIRST_COMPLETED)
-    if departure.done():  # a reply that arrives at the same time is kept for a repeated request
+    await asyncio.wait((link.end, entry.reply), return_when=asyncio.FIRST_COMPLETED)
+    if link.end.done():  # a reply that arrives at the same time is kept for a repeated request
         raise ClientDisconnect
-    if call.stream and entry.reply.exception() is None:
-        return StreamingResponse(
-            streamed(run, call, entry, departure), media_type="text/event-stream"
-        )
-    departure.cancel()
     reply: ProgramReply = entry.reply.result()
-    run.delivered(entry)
+    if call.stream:
+        return Events(list(events(call, entry.number, reply)), 3 if call.stream_usage else 2, link)
     return answer(200, completion(call, entry.number, reply))
 
 
-async def streamed(
-    run: ProgramRun, call: ChatCall, entry: OpenRequest, departure: asyncio.Future[Any]
-) -> AsyncIterator[bytes]:
-    """Stream the events of a reply; a client that disconnects early may repeat its request."""
-    parts = list(events(call, entry.number, entry.reply.result()))
-    last = -3 if call.stream_usage else -2
-    try:
-        for part in parts[:last]:
-            yield part
-        await asyncio.wait((departure,), timeout=LAST_S)
-        if departure.done():
-            return
-        run.delivered(entry)
-        for part in parts[last:]:
-            yield part
-    finally:
-        if departure.cancel():  # ended by the server, or delivered: then it is no longer in the run
-            run.leave(entry)
+class Events(Response):
+    """A stream of events, of which a client that disconnects early does not get the last ones."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: Sequence[bytes], last: int, link: Link) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.parts, self.last, self.link = parts, last, link
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for part in self.parts[: -self.last]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await asyncio.wait((self.link.end,), timeout=LAST_S)
+        # In one piece: a client that has the finish reason has left nothing unread.
+        await send({"type": "http.response.body", "body": b"".join(self.parts[-self.last :])})

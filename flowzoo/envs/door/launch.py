@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.door.guard import ProgramGuard
-from flowzoo.envs.door.run import ProgramRun, kill_group
+from flowzoo.envs.door.run import ProgramRun, ends_noticed, kill_group
 
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
@@ -43,8 +43,9 @@ class ProgramThreads:
         args = (run, base_url, self._ended, asyncio.get_running_loop())
         threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
 
-    def _ended(self, run: ProgramRun, *end: Any) -> None:
+    async def _ended(self, run: ProgramRun, *end: Any) -> None:
         self._runs.discard(run)
+        await ends_noticed()  # the program may have left a reply unread just now
         run.finish(*end)
 
 
@@ -59,7 +60,10 @@ def launch(
 
 
 def _call(
-    run: ProgramRun, base_url: str, ended: Callable[..., None], loop: asyncio.AbstractEventLoop
+    run: ProgramRun,
+    base_url: str,
+    ended: Callable[..., Coroutine[Any, Any, None]],
+    loop: asyncio.AbstractEventLoop,
 ) -> None:
     # In the program's thread.
     try:
@@ -72,7 +76,7 @@ def _call(
             end = ("crash", f"expected a str as its result, got {type(answer).__name__}", None)
     except BaseException as error:  # also SystemExit, which ends the program
         end = ("crash", clean(_described(error), base_url, run.key), None)
-    loop.call_soon_threadsafe(ended, run, *end)
+    asyncio.run_coroutine_threadsafe(ended(run, *end), loop)
 
 
 def _described(error: BaseException) -> str:
@@ -128,6 +132,7 @@ async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
     guard.forget(process.pid)
     run.stop = lambda: None  # the id may be reused by another process
     output, errors = await outputs
+    await ends_noticed()
     if status == 0:
         run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)
         return

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowzoo.envs.door.refusal import BodyRoom, RefusalError
-from flowzoo.envs.door.wire import ChatCall
 from flowzoo.envs.script import (
     AgentProgram,
     Exchange,
@@ -37,17 +36,56 @@ _PATIENCE_S = 1.0
 # Seconds without a request after which a replayed run with other requests counts as diverged.
 
 
+class Link:
+    """The connection of a client, from which follows whether it has read its reply."""
+
+    __slots__ = ("end", "entry", "is_reset")
+
+    def __init__(self) -> None:
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.entry: OpenRequest | None = None  # its latest request
+        self.is_reset = False  # it ended before the client had read everything
+
+    def sent(self) -> None:
+        """Handle that a response was sent."""
+        if self.entry is not None and self.entry.link is self:
+            self.entry.sent = True
+
+    def close(self, is_reset: bool) -> None:
+        """Handle the end of the connection."""
+        self.is_reset = is_reset
+        self.end.set_result(None)
+
+
 class OpenRequest:
     """A request of a program, and its reply."""
 
-    __slots__ = ("abandoned", "number", "reply", "request", "seen", "size")
+    __slots__ = ("key", "link", "number", "reply", "request", "seen", "sent", "size")
 
-    def __init__(self, request: ProgramRequest, number: int) -> None:
-        self.request, self.number = request, number
+    def __init__(
+        self, request: ProgramRequest, number: int, link: Link, key: str | None = None
+    ) -> None:
+        self.request, self.number, self.key = request, number, key
         self.size = request_size(request)
         self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
         self.seen = False  # it is part of a `Progress` and therefore a turn
-        self.abandoned = False  # its client disconnected before it had the whole reply
+        self.serve(link)
+
+    def serve(self, link: Link) -> None:
+        """Reply to the client at `link` from now on."""
+        self.link, self.sent = link, False
+        link.entry = self
+
+    @property
+    def is_read(self) -> bool:
+        """True if its client has read the whole reply."""
+        link = self.link
+        return self.sent and not link.is_reset and (link.end.done() or link.entry is not self)
+
+    @property
+    def is_left(self) -> bool:
+        """True if its client has disconnected without the whole reply."""
+        return self.link.end.done() and not self.is_read
 
 
 class ProgramRun:
@@ -56,10 +94,10 @@ class ProgramRun:
     def __init__(self, program: AgentProgram, question: str) -> None:
         self.program, self.question = program, question
         self.key = f"flowzoo-{secrets.token_hex(16)}"
-        self.requests: list[OpenRequest] = []  # requests without a reply, or with an unread reply
+        self.requests: list[OpenRequest] = []  # those whose reply may be unread, or that have a key
         self.end: ProgramEnd | None = None
         self.stop: Callable[[], None] = lambda: None  # stops the program; set at its start
-        self.calls = self.refused = 0
+        self.calls = self.refused = self.repeated = 0
         self.refusal = ""
         self.quiet_s = 0.0  # time without a new request
         self.used_s = 0.0  # running time without waits for replies
@@ -74,47 +112,52 @@ class ProgramRun:
         """Requests without a reply."""
         return [entry for entry in self.requests if not entry.reply.done()]
 
-    def ask(self, call: ChatCall) -> OpenRequest:
-        """Open a request, or resume an abandoned one that its client repeats.
+    async def ask(self, request: ProgramRequest, link: Link, key: str | None = None) -> OpenRequest:
+        """Open a request, or return the one that its client repeats.
+
+        A request is repeated if an equal one has the same idempotency `key`, or its client has
+        disconnected without the whole reply. Equal requests of connected clients are different.
 
         Raises:
             RefusalError: the run has ended or exceeds its calls or open requests.
         """
-        if self.end is None:
-            for entry in self.requests:
-                if entry.abandoned and entry.request == call.request:
-                    entry.abandoned = False
-                    return entry
-            if self.calls < self.program.calls:
-                self._check_size(call.request)
-                self.calls += 1
-                entry = OpenRequest(call.request, self.calls)
-                self.requests.append(entry)
+        link.entry = None  # its client has read the reply to its previous request
+        self.requests = [entry for entry in self.requests if entry.key or not entry.is_read]
+        if any(entry.request == request for entry in self.requests):
+            await ends_noticed()
+        if self.end is not None:
+            raise over()
+        entry = self._earlier(request, link, key)
+        if entry is None:
+            entry = self._open(request, link, key)
+        else:
+            self.repeated += 1
+            if entry.reply.done():  # the program goes on
                 self.quiet_s = 0.0
-                self.wake.set()
-                return entry
-            self.finish("calls", f"it made {self.calls:,} calls and did not end")
-        raise over()
+            if not link.end.done():
+                entry.serve(link)
+        return entry
 
-    def _check_size(self, request: ProgramRequest) -> None:
-        size = request_size(request) + sum(entry.size for entry in self.requests)
+    def _earlier(self, request: ProgramRequest, link: Link, key: str | None) -> OpenRequest | None:
+        equal = [entry for entry in self.requests if entry.request == request]
+        keyed = [entry for entry in equal if key and entry.key == key]
+        left = [entry for entry in equal if entry.is_left or link.end.done()]
+        return next(iter(keyed + left), None)
+
+    def _open(self, request: ProgramRequest, link: Link, key: str | None) -> OpenRequest:
+        if self.calls == self.program.calls:
+            self.finish("calls", f"it made {self.calls:,} calls and did not end")
+            raise over()
+        size = request_size(request) + sum(entry.size for entry in self.requests if not entry.sent)
         if size > MOST_OPEN_CHARACTERS:
             message = f"Open requests have more than {MOST_OPEN_CHARACTERS:,} characters together."
             raise RefusalError(413, "open_requests_too_large", message)
-
-    def leave(self, entry: OpenRequest) -> None:
-        """Handle a disconnected client: its request is kept if it is a turn, else forgotten."""
-        if entry not in self.requests:
-            return
-        entry.abandoned = entry.seen
-        if not entry.seen:
-            self.requests.remove(entry)
-            self.calls -= 1
-
-    def delivered(self, entry: OpenRequest) -> None:
-        """Forget a request whose reply was sent."""
-        if entry in self.requests:
-            self.requests.remove(entry)
+        self.calls += 1
+        entry = OpenRequest(request, self.calls, link, key)
+        self.requests.append(entry)
+        self.quiet_s = 0.0
+        self.wake.set()
+        return entry
 
     def refuse(self, refusal: RefusalError) -> None:
         """Count a refused request."""
@@ -130,11 +173,8 @@ class ProgramRun:
                 if not entry.reply.done() and entry.request == request:
                     entry.reply.set_result(reply)
                     break
-        # The other requests were deferred: not turns yet, and dropped if the client has left.
         for entry in self.open:
-            entry.seen = False
-            if entry.abandoned:
-                self.leave(entry)
+            entry.seen = False  # deferred, not a turn yet
         self.quiet_s = 0.0
 
     # -- time ----------------------------------------------------------------------------------
@@ -198,8 +238,9 @@ class ProgramRun:
         """End the run: refuse its open requests and stop the program."""
         if self.end is not None:
             return
-        unread = sum(entry.seen for entry in self.requests)
-        self.end = ProgramEnd(answer, status, reason, self.refused, self.refusal, unread)
+        unread = sum(entry.seen and (entry.is_left or not entry.sent) for entry in self.requests)
+        facts = self.refused, self.refusal, unread, self.repeated
+        self.end = ProgramEnd(answer, status, reason, *facts)
         for entry in self.open:
             entry.reply.set_exception(over())
             entry.reply.exception()  # retrieve the exception: the client may have disconnected
@@ -207,6 +248,12 @@ class ProgramRun:
             limit.reschedule(asyncio.get_running_loop().time())
         self.stop()
         self.wake.set()
+
+
+async def ends_noticed() -> None:
+    """Wait until the event loop has noticed which connections have ended by now."""
+    for _ in range(3):  # the end is read, the transport closed, and the protocol told
+        await asyncio.sleep(0)
 
 
 def request_size(request: ProgramRequest) -> int:

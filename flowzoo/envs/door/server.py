@@ -16,7 +16,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.envs.door.course import spot_digest
 from flowzoo.envs.door.guard import ProgramGuard
@@ -36,12 +36,13 @@ _KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
 
 
-def server_config(app: Starlette, keep_alive_s: int) -> uvicorn.Config:
+def server_config(app: Starlette, keep_alive_s: int, http: Any = "auto") -> uvicorn.Config:
     """Server settings: no access log, no features for browsers."""
     import uvicorn
 
     return uvicorn.Config(
         app,
+        http=http,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -117,7 +118,9 @@ class Door:
         """Serve on a separate thread."""
         import uvicorn
 
-        server = uvicorn.Server(server_config(app, keep_alive_s=_KEEP_ALIVE_S))
+        from flowzoo.envs.door.connection import Connection
+
+        server = uvicorn.Server(server_config(app, _KEEP_ALIVE_S, Connection))
         _allow_files()
 
         def serve() -> None:

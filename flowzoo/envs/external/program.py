@@ -234,6 +234,7 @@ class OpenAIProgram(Workflow):
             "refused": end.refused,
             "refusal": end.refusal,
             "unread": end.unread,
+            "repeated": end.repeated,
             "uncalled": uncalled,
         }
         return Outcome(answer=answer, facts=facts)

@@ -237,30 +237,31 @@ def test_a_request_that_is_sent_again_is_the_same_turn(again_first):
     episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
     (entry,) = run.requests
     is_turn.set()
-    wait_for(lambda: entry.abandoned)
+    wait_for(lambda: entry.is_left)
     if again_first:
         may_ask.set()
-        wait_for(lambda: not entry.abandoned)
+        wait_for(lambda: not entry.is_left)
     episode.reply("writer_0", "once")
     may_ask.set()
     advance(episode)
     assert (episode.finished().answer, len(episode.turns), run.calls) == ("once", 1, 1)
 
 
-def test_a_request_that_is_given_up_before_it_is_a_turn_is_none():
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_request_that_is_given_up_before_it_is_a_turn_is_a_turn(repeats):
     def solve(problem: str, base_url: str, key: str) -> str:
         run = door().runs[key]
-        with raw_request(base_url, key, json.dumps(chat("writer", "left")).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", problem)).encode()):
             wait_for(lambda: run.open)
-        wait_for(lambda: not run.open)
-        return Client(base_url, key).ask("writer", problem)
+        wait_for(lambda: run.open[0].is_left)
+        return Client(base_url, key).ask("writer", problem if repeats else "something else")
 
     episode, facts = played(solve, at_once=2, settle=0.5)
-    assert [turn.messages[0]["content"] for turn in episode.turns] != ["left"]
-    assert (facts["ended"], len(episode.turns)) == ("answer", 1)
+    assert (facts["ended"], facts["repeated"], facts["unread"]) == ("answer", repeats, not repeats)
+    assert len(episode.turns) == 2 - repeats
 
 
-def test_a_deferred_request_whose_client_left_is_no_turn():
+def test_a_deferred_request_whose_client_left_stays_open():
     are_open, has_left = threading.Event(), threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -276,14 +277,14 @@ def test_a_deferred_request_whose_client_left_is_no_turn():
     entries = list(run.requests)
     assert sorted(entry.request.messages[0][1] for entry in entries) == ["a", "b"]
     are_open.set()
-    wait_for(lambda: any(entry.abandoned for entry in entries))
+    wait_for(lambda: any(entry.is_left for entry in entries))
     has_left.set()
     while not episode.done:
         episode.reply("writer_0", "1")
         advance(episode)
     asked = [turn.messages[0]["content"] for turn in episode.turns]
-    assert asked == ["a", episode.workflow.task.prompt(episode.problem)]
-    assert (episode.finished().answer, run.calls) == ("11", 2)
+    assert asked == ["a", episode.workflow.task.prompt(episode.problem)]  # texts in order
+    assert (episode.finished().answer, run.calls) == ("11", 3)
 
 
 def test_open_requests_are_bounded_together(monkeypatch):

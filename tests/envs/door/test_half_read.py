@@ -144,9 +144,9 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stre
 
     episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
     (entry,) = run.requests
-    wait_for(lambda: entry.abandoned)
+    wait_for(lambda: entry.is_left)
     may_ask.set()
-    wait_for(lambda: not entry.abandoned)
+    wait_for(lambda: not entry.is_left)
     episode.reply("writer_0", "once")
     advance(episode)
     assert (episode.finished().answer, len(episode.turns), run.calls) == ("once", 1, 1)
@@ -161,7 +161,7 @@ def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply():
 
     episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
     (entry,) = run.requests
-    wait_for(lambda: entry.abandoned)
+    wait_for(lambda: entry.is_left)
     episode.reply("writer_0", "lost")
     advance(episode)
     episode.reply("writer_0", "7")

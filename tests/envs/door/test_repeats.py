@@ -1,0 +1,196 @@
+"""Requests that a client sends again are one turn; equal requests on purpose are several."""
+
+import http.client
+import json
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from agent_programs import Client, chat, play_together, raw_request, start
+from processes import wait_for
+
+from flowzoo.agents import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.envs import EpisodeRecord
+from flowzoo.envs.door.server import door
+from flowzoo.envs.external.program import OpenAIProgram
+from flowzoo.envs.testing import advance
+
+Leave = Callable[[str, str, str], None]
+
+
+def encoded(text: str, **fields: Any) -> bytes:
+    """The body of a request to the writer."""
+    return json.dumps(chat("writer", text, **fields)).encode()
+
+
+def leave_a_busy_door(base_url: str, key: str, text: str) -> None:
+    """Ask and leave while the door does other work, and give it the next request with the end."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_go_on.wait(20)
+
+    door().loop.call_soon_threadsafe(work)
+    begun.wait(20)
+    with raw_request(base_url, key, encoded(text)):
+        pass
+    timer = threading.Timer(0.2, may_go_on.set)  # after the request that follows
+    timer.start()
+
+
+def leave_amid_the_reply(base_url: str, key: str, text: str) -> None:
+    """Read one byte of the reply."""
+    with raw_request(base_url, key, encoded(text)) as connection:
+        assert connection.recv(1) == b"H"
+
+
+def leave_a_closed_reply(base_url: str, key: str, text: str) -> None:
+    """Read one byte of a reply after which the door is to close."""
+    body, address = encoded(text), urlsplit(base_url)
+    head = f"Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    request = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode() + body
+    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
+        connection.sendall(request)
+        assert connection.recv(1) == b"H"
+        wait_for(lambda: b"total_tokens" in connection.recv(2**16, socket.MSG_PEEK))
+
+
+def leave_the_last_events(base_url: str, key: str, text: str) -> None:
+    """Wait until a whole stream has arrived, and do not read it."""
+    with raw_request(base_url, key, encoded(text, stream=True)) as connection:
+        wait_for(lambda: b"[DONE]" in connection.recv(2**16, socket.MSG_PEEK))
+
+
+LEAVES: Mapping[str, Leave] = {
+    "busy": leave_a_busy_door,
+    "reply": leave_amid_the_reply,
+    "close": leave_a_closed_reply,
+    "stream": leave_the_last_events,
+}
+
+
+def asking(leave: Leave | None) -> Callable[[str, str, str], str]:
+    """A program of two agents, of which each is asked again after its client has left."""
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        said = problem
+        for model in ("writer", "reviewer"):
+            if leave is not None and model == "writer":
+                leave(base_url, key, said)
+            said = f"{problem}\n{Client(base_url, key).ask(model, said)}"
+        return said
+
+    return solve
+
+
+def played(solve: Callable[[str, str, str], str]) -> list[EpisodeRecord]:
+    """Records of four episodes of a program with a writer and a reviewer."""
+    workflow = OpenAIProgram(solve, roles="writer,reviewer", at_once=1)
+    policies = PolicyMap(dict.fromkeys(("writer", "reviewer"), ScriptedPolicy(workflow, 0.5)))
+    return Rollout(workflow, policies, seed=3).run(
+        [EpisodeJob(workflow.task.problem(number)) for number in range(4)]
+    )
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_request_that_is_sent_again_is_the_same_turn(name):
+    for calm, hasty in zip(played(asking(None)), played(asking(LEAVES[name])), strict=True):
+        assert hasty.calls == calm.calls
+        assert dict(hasty.facts) == {**calm.facts, "repeated": 1}
+        assert (hasty.answer, hasty.score) == (calm.answer, calm.score)
+
+
+def test_a_reply_that_was_left_unread_is_counted_if_nobody_asks_again():
+    def solve(problem: str, base_url: str, key: str) -> str:
+        leave_amid_the_reply(base_url, key, problem)
+        return "7"
+
+    (episode,) = play_together(OpenAIProgram(solve, roles="writer", at_once=1))
+    facts = episode.finished().facts
+    assert (len(episode.turns), facts["unread"], facts["repeated"]) == (1, 1, 0)
+
+
+def by_connection(base_url: str, key: str, text: str) -> str:
+    """Ask on a connection that the client closes after the reply."""
+    with raw_request(base_url, key, encoded(text)) as connection:
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+def by_urllib(base_url: str, key: str, text: str) -> str:
+    """Ask on a connection that the door is to close."""
+    request = urllib.request.Request(f"{base_url}/chat/completions", encoded(text))
+    request.add_header("Authorization", f"Bearer {key}")
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("ask", [by_connection, by_urllib])
+def test_a_request_that_is_sent_again_after_its_reply_is_a_new_turn(ask):
+    def solve(problem: str, base_url: str, key: str) -> str:
+        return "".join(ask(base_url, key, problem) for _ in range(3))
+
+    episode = start(OpenAIProgram(solve, roles="writer", at_once=1))
+    for reply in "123":
+        episode.reply("writer_0", reply)
+        advance(episode)
+    assert (episode.finished().answer, episode.finished().facts["repeated"]) == ("123", 0)
+
+
+def test_equal_requests_of_connected_clients_are_different_turns():
+    def solve(problem: str, base_url: str, key: str) -> str:
+        clients = [Client(base_url, key) for _ in range(3)]
+        clients[0].send(chat("writer", problem))
+        clients[0].connection.sock.recv(1, socket.MSG_PEEK)  # it has a reply, and reads it later
+        for client in clients[1:]:
+            client.send(chat("writer", problem))
+        return "".join(client.reply() for client in clients)
+
+    (episode,) = play_together(OpenAIProgram(solve, roles={"writer": 2}, at_once=1), reply="7")
+    facts = episode.finished().facts
+    assert (episode.finished().answer, len(episode.turns), facts["repeated"]) == ("777", 3, 0)
+
+
+@pytest.mark.parametrize(("keys", "turns"), [("aa", 1), ("ab", 2)])
+def test_an_idempotency_key_tells_a_repeated_request_beside_an_open_connection(keys, turns):
+    def solve(problem: str, base_url: str, key: str) -> str:
+        clients = [Client(base_url, key) for _ in keys]
+        for client, name in zip(clients, keys, strict=True):
+            client.send(chat("writer", problem), headers={"Idempotency-Key": name})
+        return "".join(client.reply() for client in clients)
+
+    (episode,) = play_together(OpenAIProgram(solve, roles={"writer": 2}, at_once=1), reply="7")
+    facts = episode.finished().facts
+    assert (episode.finished().answer, len(episode.turns)) == ("77", turns)
+    assert (facts["repeated"], facts["unread"]) == (2 - turns, 0)
+
+
+def test_a_request_that_is_sent_again_before_it_is_a_turn_keeps_its_place():
+    numbers: list[str] = []
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        run = door().runs[key]
+        with raw_request(base_url, key, encoded(problem)):
+            wait_for(lambda: run.requests)
+        other, again = Client(base_url, key), Client(base_url, key)
+        other.send(chat("writer", "other"))
+        wait_for(lambda: len(run.requests) == 2)
+        again.send(chat("writer", problem))
+        for client in (again, other):
+            status, body = client.receive()
+            assert status == 200
+            numbers.append(body["id"])
+        return "7"
+
+    workflow = OpenAIProgram(solve, roles={"writer": 3}, at_once=3, settle=0.5)
+    (episode,) = play_together(workflow)
+    assert [turn.phase for turn in episode.turns] == [0, 0]
+    assert numbers == ["chatcmpl-1", "chatcmpl-2"]
