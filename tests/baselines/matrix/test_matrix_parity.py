@@ -199,7 +199,7 @@ def test_votes_wait_for_both_runs_and_are_recognized_by_their_file(tmp_path):
     assert [(vote.state, vote.waits()) for vote in found] == [("waiting", [])] * 2
     assert found[0].arguments() == [
         "flowzoo.baselines.matrix.controls",
-        f"--run={again[2].folder}", f"--like={again[0].folder}",
+        f"--run={again[2].folder}", f"--like={again[0].folder}", "--trust",
     ]  # fmt: skip
     like_path(again[2].folder, again[1].folder).write_text("{}")
     assert [vote.state for vote in control_jobs(again)] == ["waiting", "finished"]
