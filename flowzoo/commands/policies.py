@@ -142,7 +142,7 @@ def without_run(word: str) -> list[str]:
     names = dict(part.split("=") for part in sharing if "=" in part)
     if not names:  # shared by all roles, or a policy with the name of each
         names = {"" if name == "shared" else name: name for name in (*info.policies, *info.frozen)}
-    models = {key: info.frozen.get(name) or info.policy_path(name) for key, name in names.items()}
+    models = {key: info.player_path(name) for key, name in names.items()}
     if not role:
         return [f"{key}=hf:{model}" if key else f"hf:{model}" for key, model in models.items()]
     for key in (role, role_of(role), ""):
