@@ -115,11 +115,11 @@ def load_policies(
 
     `began` has the models that the run began with, which must be the same.
     """
+    device = _learner_device(config.device)
+    check(transfer_device_rules(config, device))
     # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
     # same path.
     models = policy_models(config, names, task, began)
-    device = _learner_device(config.device)
-    check(transfer_device_rules(config, device))
     shared: dict[str, tuple[LoraBase, Any]] = {}
     policies: dict[str, LoadedPolicy] = {}
     for name, (origin, adapter, still) in models.items():
