@@ -16,10 +16,17 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowzoo.errors import UsageError, need_module
-from flowzoo.files import cache_folder, check_digests, file_digest, read_sealed, write_json
+from flowzoo.files import (
+    cache_folder,
+    check_digests,
+    file_digest,
+    read_json,
+    read_sealed,
+    write_json,
+)
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -66,18 +73,23 @@ def model_source(source: str | os.PathLike[str]) -> str:
     if not is_gguf(path):
         return path
     check_gguf(path)
-    status = os.stat(path)
-    digest = _file_digest(path, status.st_size, status.st_mtime_ns)
+    digest = _present_digest(Path(path))
     folder = cache_folder() / "gguf" / f"{Path(path).stem}-{digest[:16]}"
     if not (folder / SOURCE_FILE).is_file():
         _convert(Path(path), digest, folder)
     return str(folder)
 
 
-@functools.lru_cache(maxsize=64)
-def _file_digest(path: str, size: int, modified_ns: int) -> str:
+def _present_digest(path: Path) -> str:
+    # A process reads a file once, unless it changes.
+    status = path.stat()
+    return _file_digest(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _file_digest(path: Path, size: int, modified_ns: int) -> str:
     # Size and time of the last change are part of the cache's key.
-    return file_digest(Path(path))
+    return file_digest(path)
 
 
 def _convert(path: Path, digest: str, folder: Path) -> None:
@@ -265,8 +277,12 @@ MANIFEST = "checkpoint.json"
 _OF_LEARNER = "learner.pt"
 """State of the optimizer, which only a resumed run reads."""
 
+ADAPTER_CONFIG = "adapter_config.json"
+BASE_FILE = "base.json"
+"""The base of a saved adapter, beside it: fields of a `ModelIdentity`."""
+
 _logged: set[str] = set()
-_DESCRIBED_BY = ("config.json", "adapter_config.json", "params.json")
+_DESCRIBED_BY = ("config.json", ADAPTER_CONFIG, "params.json")
 """Every model's folder has one of these: transformers', an adapter's, Mistral's."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
@@ -287,6 +303,96 @@ def check_model(source: str) -> None:
             "files, *.safetensors), a .gguf file, or the name of a model on the hub, e.g. "
             "owner/name."
         )
+
+
+_READ = {".safetensors", ".json", ".jinja", ".model", ".txt"}
+"""Kinds of files that are read of a model: weights, configurations, tokenizer, chat templates."""
+_MORE_TEMPLATES = "additional_chat_templates"
+
+
+class ModelIdentity(NamedTuple):
+    """A model by its place, and by what decides what it computes and how it speaks."""
+
+    path: str
+    """Absolute path of its folder, or its id on the hub."""
+    digests: Mapping[str, str]
+    """SHA-256 of its files by name, or the `revision` of an id; empty: nothing was recorded."""
+
+    def check(self, owner: str) -> str:
+        """Return the path, if the model there is the recorded one.
+
+        Args:
+            owner: what was made with the model, as the error names it.
+
+        Raises:
+            UsageError: the model has changed, or is gone.
+        """
+        if os.path.isabs(self.path) and not os.path.isdir(self.path):
+            raise UsageError(
+                f"{owner} was made with the model in {self.path}, and there is no such folder: put "
+                "it back, or train anew"
+            )
+        if not self.digests:
+            check_model(self.path)
+            return self.path
+        changes = identify(self.path).digests.items() ^ self.digests.items()
+        if changes:
+            names = sorted({name for name, _ in changes})
+            raise UsageError(
+                f"{self.path} is not the model that {owner} was made with (other: "
+                f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''}): put back what was "
+                "there, or train anew"
+            )
+        return self.path
+
+
+def identify(source: str) -> ModelIdentity:
+    """Return the identity of the model in a folder or of an id on the hub.
+
+    Raises:
+        UsageError: there is no such folder, and the hub has no such model.
+    """
+    check_model(source)
+    folder = Path(source)
+    if not folder.is_dir():
+        return ModelIdentity(source, {"revision": _revision(source)})
+    files = (*folder.iterdir(), *(folder / _MORE_TEMPLATES).glob("*"))
+    digests = {
+        str(file.relative_to(folder)): _present_digest(file)
+        for file in sorted(files)
+        if _READ.intersection(file.suffixes) and file.is_file()
+    }
+    return ModelIdentity(os.path.abspath(source), digests)
+
+
+def _revision(name: str) -> str:
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    log_hub_lookup(name)
+    try:
+        return extract_commit_hash(cached_file(name, "config.json"), None) or ""
+    except load_errors() as error:
+        raise UsageError(
+            f"cannot load a model from {name!r}; expected a folder with config.json, tokenizer "
+            f"files and *.safetensors, or a model id of the hub: {error}"
+        ) from error
+
+
+def adapter_base(folder: Path) -> ModelIdentity | None:
+    """The base of the adapter in `folder` as it was recorded; None if there is a whole model."""
+    if (folder / "config.json").is_file() or not (folder / ADAPTER_CONFIG).is_file():
+        return None
+    path = read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+    if not path:
+        raise UsageError(f"{folder / ADAPTER_CONFIG} must name a base_model_name_or_path: add it")
+    record = folder / BASE_FILE
+    return ModelIdentity(path, read_json(record)["digests"] if record.is_file() else {})
+
+
+def whole_model(source: str) -> str:
+    """Return `source`, or the base on which it is an adapter, if that has not changed."""
+    base = adapter_base(Path(source))
+    return source if base is None else base.check(f"the adapter in {source}")
 
 
 def load_errors() -> tuple[type[Exception], ...]:

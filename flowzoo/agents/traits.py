@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.template import thinks_unasked
-from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source
+from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source, whole_model
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger("flowzoo")
@@ -69,14 +67,11 @@ def weights_at(source: str) -> float:
     # Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
     from transformers import AutoConfig
 
-    source = model_source(source)
+    source = whole_model(model_source(source))
     log_hub_lookup(source)
-    adapter = Path(source) / "adapter_config.json"
     try:
-        if adapter.is_file():
-            return weights_at(json.loads(adapter.read_bytes())["base_model_name_or_path"])
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except (KeyError, *load_errors()) as error:
+    except load_errors() as error:
         raise UsageError(
             f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
             f"files and *.safetensors, or a model id of the hub: {error}"
@@ -186,9 +181,10 @@ def traits_of(source: str) -> ModelTraits:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     source = model_source(source)
-    log_hub_lookup(source)
+    base = whole_model(source)
+    log_hub_lookup(base)
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         weights = count_weights(config)
     except load_errors() as error:
@@ -198,7 +194,7 @@ def traits_of(source: str) -> ModelTraits:
             f"of the hub: {error}"
         ) from error
     try:
-        generation = GenerationConfig.from_pretrained(source).to_diff_dict()
+        generation = GenerationConfig.from_pretrained(base).to_diff_dict()
     except OSError:  # many models have none
         generation = {}
     context = context_of(config) or math.inf

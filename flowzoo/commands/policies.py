@@ -142,13 +142,13 @@ def without_run(word: str) -> list[str]:
     names = dict(part.split("=") for part in sharing if "=" in part)
     if not names:  # shared by all roles, or a policy with the name of each
         names = {"" if name == "shared" else name: name for name in (*info.policies, *info.frozen)}
-    models = {key: info.frozen.get(name) or info.policy_path(name) for key, name in names.items()}
-    if not role:
-        return [f"{key}=hf:{model}" if key else f"hf:{model}" for key, model in models.items()]
-    for key in (role, role_of(role), ""):
-        if key in models:
-            return [f"{role}=hf:{models[key]}"]
-    raise unknown(f"role of the run {folder}", role, models)
+    if role:
+        key = next((key for key in (role, role_of(role), "") if key in names), None)
+        if key is None:
+            raise unknown(f"role of the run {folder}", role, names)
+        names = {role: names[key]}
+    specs = {key: f"hf:{info.player_path(name)}" for key, name in names.items()}
+    return [f"{key}={spec}" if key else spec for key, spec in specs.items()]
 
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")

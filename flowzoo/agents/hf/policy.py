@@ -23,6 +23,7 @@ from flowzoo.agents.model_files import (
     load_errors,
     log_hub_lookup,
     model_source,
+    whole_model,
 )
 from flowzoo.agents.policy import (
     Batching,
@@ -85,12 +86,12 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     model is never run.
 
     Raises:
-        UsageError: nothing loadable at `source`.
+        UsageError: nothing loadable at `source`, or an adapter on another base than its own.
         DataError: a checkpoint's files have changed.
     """
     source = model_source(source)
-    log_hub_lookup(source)
     check_integrity(Path(source))
+    log_hub_lookup(whole_model(source))
     hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.model_files import check_integrity, load_errors, model_source
+from flowzoo.agents.model_files import adapter_base, check_integrity, load_errors, model_source
 from flowzoo.agents.traits import EngineDType, context_of
 from flowzoo.agents.vllm.backend import (
     Adapter,
@@ -211,7 +211,7 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
     """Tokenizer, config and generation config (or None) of the model at `path`."""
     folder = Path(path)
     check_integrity(folder)
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+    if adapter_base(folder) is not None:
         raise UsageError(
             f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "
             "export RUN --policy NAME --merge --out FOLDER`, or choose --engine transformers."

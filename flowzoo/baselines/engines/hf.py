@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -15,7 +18,7 @@ from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_th
 from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
-from flowzoo.agents.model_files import model_source
+from flowzoo.agents.model_files import ModelIdentity, adapter_base, identify, model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
@@ -32,12 +35,17 @@ MetricRow = dict[str, Any]
 
 
 class LoadedPolicy(NamedTuple):
-    """One policy's weights, the tokenizer they came with, and where they were loaded from."""
+    """One policy's weights, the tokenizer they came with, and the model they were loaded from."""
 
     weights: Weights
     tokenizer: Any
-    path: str
+    model: ModelIdentity
     frozen: bool = False  # true if the policy keeps its initial weights: no learner, no checkpoint
+
+    @property
+    def path(self) -> str:
+        """Folder of that model, or its id on the hub."""
+        return self.model.path
 
     @property
     def adapter(self) -> bool:
@@ -48,45 +56,79 @@ class LoadedPolicy(NamedTuple):
 class PolicyModel(NamedTuple):
     """Source of one policy's weights, and whether they are trained."""
 
-    path: str
-    adapter: bool  # an adapter on the model at `path`
+    model: ModelIdentity
+    adapter: bool  # an adapter on the model
     frozen: bool
 
+    @property
+    def path(self) -> str:
+        """Folder of the model, or its id on the hub."""
+        return self.model.path
 
-def policy_models(config: TrainConfig, names: Sequence[str], task: str) -> dict[str, PolicyModel]:
-    """The starting model of every policy; nothing is loaded. See `load_policies`."""
+
+def policy_models(
+    config: TrainConfig,
+    names: Sequence[str],
+    task: str,
+    began: Mapping[str, ModelIdentity] = MappingProxyType({}),
+) -> dict[str, PolicyModel]:
+    """The starting model of every policy; nothing is loaded. See `load_policies`.
+
+    Raises:
+        UsageError: a model is not the one that the run `began` with, or only an adapter.
+    """
     paths = per_policy(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
-        model_name = paths.get(name, config.model)
-        kind, _, rest = model_name.partition(":")
-        path = (
-            str(pocket_path(*read_pocket(rest, task)))
-            if kind == "pocket"
-            else model_source(model_name)
-        )
+        path = _model_path(paths.get(name, config.model), task, began.get(name))
+        if name in began:
+            began[name]._replace(path=path).check(f"the run in {config.directory}")
+        if adapter_base(Path(path)) is not None:
+            raise UsageError(
+                f"{path} holds an adapter, and training starts from a whole model: write one with "
+                "`flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the command of "
+                "the adapter's run with more --steps to train it further"
+            )
         still = name in config.frozen
-        models[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
+        models[name] = PolicyModel(identify(path), bool(config.lora_rank) and not still, still)
     return models
 
 
+def _model_path(name: str, task: str, began: ModelIdentity | None) -> str:
+    kind, _, rest = name.partition(":")
+    if kind == "pocket":
+        return str(pocket_path(*read_pocket(rest, task)))
+    # A relative path is of the folder that the run began in, and never looked up on the hub.
+    if began is not None and not os.path.exists(name):
+        return began.path
+    return model_source(name)
+
+
 def load_policies(
-    config: TrainConfig, names: Sequence[str], task: str, needed: Sequence[str] | None = None
+    config: TrainConfig,
+    names: Sequence[str],
+    task: str,
+    needed: Sequence[str] | None = None,
+    began: Mapping[str, ModelIdentity] = MappingProxyType({}),
 ) -> dict[str, LoadedPolicy]:
-    """The starting weights of policies: a model each, or an adapter each on shared bases."""
-    # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
-    # same path.
-    models = policy_models(config, names, task)
+    """The starting weights of policies: a model each, or an adapter each on shared bases.
+
+    `began` has the models that the run began with, which must be the same.
+    """
     device = _learner_device(config.device)
     check(transfer_device_rules(config, device))
+    # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
+    # same path.
+    models = policy_models(config, names, task, began)
     shared: dict[str, tuple[LoraBase, Any]] = {}
     policies: dict[str, LoadedPolicy] = {}
-    for name, (path, adapter, still) in models.items():
+    for name, (origin, adapter, still) in models.items():
         if needed is not None and name not in needed:
             continue
+        path = origin.path
         if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
-            policies[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
+            policies[name] = LoadedPolicy(FullWeights(model), tokenizer, origin)
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
@@ -94,7 +136,7 @@ def load_policies(
             shared[path] = LoraBase(model, path, settings), tokenizer
         base, tokenizer = shared[path]
         weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
-        policies[name] = LoadedPolicy(weights, tokenizer, path, still)
+        policies[name] = LoadedPolicy(weights, tokenizer, origin, still)
     return policies
 
 

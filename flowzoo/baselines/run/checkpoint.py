@@ -3,9 +3,10 @@
 Layout of one checkpoint below the run's checkpoint folder:
 
     step-00000010/
-      policies/<name>/   weights and tokenizer in Hugging Face layout (an adapter in PEFT layout),
-                         and `learner.pt`: optimizer, counts, running means; or parts of its
-                         tensors in `optimizer/`, one for each rank (see `learner.saved`)
+      policies/<name>/   weights and tokenizer in Hugging Face layout (an adapter in PEFT layout,
+                         with its base in `base.json`), and `learner.pt`: optimizer, counts, running
+                         means; or parts of its tensors in `optimizer/`, one for each rank (see
+                         `learner.saved`)
       random.pt          states of the generators of python, numpy and torch
       ahead.json         batches of the next steps that were sampled ahead (`max_staleness`)
       checkpoint.json    see `flowzoo.baselines.run.manifest`
@@ -29,6 +30,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from flowzoo.agents.model_files import ADAPTER_CONFIG, BASE_FILE, ModelIdentity
 from flowzoo.baselines.backends.backend import (
     LearnerProtocol,
     LearnersLostError,
@@ -47,6 +49,7 @@ from flowzoo.baselines.run.manifest import (
     step_folders,
 )
 from flowzoo.errors import DataError, SaveError, UsageError
+from flowzoo.files import write_json
 
 PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -75,15 +78,15 @@ def save(
     state: Mapping[str, Any] | None = None,
     score: float | None = None,
     keep: CheckpointRetention = CheckpointRetention(),
-    frozen: Mapping[str, str] | None = None,
+    models: Mapping[str, ModelIdentity] | None = None,
     texts: Mapping[str, str] | None = None,
     marks: Mapping[str, Mark] | None = None,
     backend: RunBackend | None = None,
 ) -> Path:
     """Write the checkpoint of `step`, then remove the ones that `keep` drops.
 
-    `learners` and `tokenizers` are by policy; `frozen` names the models of policies that are not
-    trained; `texts` are further files by name, `marks` the present marks of the run's growing
+    `learners` and `tokenizers` are by policy; `models` has what every policy began with, frozen
+    ones too; `texts` are further files by name, `marks` the present marks of the run's growing
     files. Every rank must call it.
     """
     root, backend = Path(root), backend or RunBackend()
@@ -93,7 +96,10 @@ def save(
         "step": step,
         "score": score,
         "policies": sorted(learners),
-        "frozen": dict(frozen or {}),
+        "frozen": {
+            name: model.path for name, model in (models or {}).items() if name not in learners
+        },
+        "models": {name: model._asdict() for name, model in (models or {}).items()},
         "state": _plain(state or {}),
         "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }
@@ -201,6 +207,8 @@ def _write(
     for name in manifest["policies"]:
         if name in tokenizers:
             tokenizers[name].save_pretrained(folder / "policies" / name)
+        if name in manifest["models"] and (folder / "policies" / name / ADAPTER_CONFIG).is_file():
+            write_json(folder / "policies" / name / BASE_FILE, manifest["models"][name])
     save_tensors(random_state(), folder / "random.pt")
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import save_model
+from flowzoo.agents.model_files import ADAPTER_CONFIG, BASE_FILE, adapter_base, save_model
 from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import is_vacant, write_json
 
-_ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+_ADAPTER = ("adapter_model.safetensors", ADAPTER_CONFIG, BASE_FILE)
 _PRIVATE = "learner.pt"
 EXPORTED = "flowzoo.json"
 """File of an exported policy that says where it is from."""
@@ -53,7 +52,8 @@ def export_policy(
         card: what README.md says; None: there is none.
 
     Raises:
-        UsageError: nothing to export under these names, or `out` holds something.
+        UsageError: nothing to export under these names, `out` holds something, or the base to merge
+            with has changed.
         MissingExtraError: peft is needed and not installed.
     """
     info = find_checkpoint(run, step)
@@ -70,14 +70,15 @@ def export_policy(
     partial.mkdir(parents=True)
     try:
         if merge and base is not None:
-            _merge(source, base, partial)
+            _merge(source, base.check(f"the adapter in {source}"), partial)
         _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
         record: dict[str, Any] = {
-            "policy": name, "step": info.step, "score": info.score, "merged": merge, "base": base,
-            "settings": info.state.get("config"),
+            "policy": name, "step": info.step, "score": info.score, "merged": merge,
+            "base": base and base.path, "settings": info.state.get("config"),
         }  # fmt: skip
         write_json(partial / EXPORTED, record)
-        done = Exported(out, name, info.step, info.score, None if merge else base)
+        alone = None if merge or base is None else base.path
+        done = Exported(out, name, info.step, info.score, alone)
         if card is not None:
             (partial / "README.md").write_text(card(done), encoding="utf-8")
         os.replace(partial, out)  # over an empty folder too
@@ -85,14 +86,6 @@ def export_policy(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return done
-
-
-def adapter_base(folder: Path) -> str | None:
-    """The base that the adapter in `folder` belongs on; None if it holds a whole model."""
-    config = folder / _ADAPTER[1]
-    if not config.exists():
-        return None
-    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
 
 
 def _only(info: CheckpointInfo) -> str:

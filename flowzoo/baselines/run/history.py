@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.agents.model_files import ModelIdentity
 from flowzoo.baselines.run.ledger import Aside, Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
@@ -29,11 +30,13 @@ logger = logging.getLogger("flowzoo")
 
 
 class Earlier(NamedTuple):
-    """Settings of an earlier run in a directory."""
+    """Settings of an earlier run in a directory, and the models of its newest checkpoint."""
 
     settings: dict[str, Any]
     damage: str
     """Damage of its `run.json`; empty if it is intact."""
+    models: Mapping[str, ModelIdentity]
+    """The models that its policies began with, where they were recorded."""
 
 
 def earlier_run(root: Path) -> Earlier | None:
@@ -41,19 +44,19 @@ def earlier_run(root: Path) -> Earlier | None:
     with reading(root):
         begun = _begun(root)
     # A damaged `run.json` is replaced by the settings in the newest checkpoint.
-    path = root / RECORD
+    path, newest = root / RECORD, _newest(root / "checkpoints")
+    models = newest.models if newest else {}
     try:
         record = read_sealed(path)
         if not isinstance(record.get("settings"), dict):
             raise DataError(f"{path} has no `settings`")
     except DataError as error:
-        newest = _newest(root / "checkpoints")
         if newest is not None and "config" in newest.state:
-            return Earlier(newest.state["config"], str(error))
+            return Earlier(newest.state["config"], str(error), models)
         if not begun:
             return None
         raise DataError(f"{error}, and there is no complete checkpoint; {remedy(root)}") from error
-    return Earlier(record["settings"], "") if begun else None
+    return Earlier(record["settings"], "", models) if begun else None
 
 
 def remedy(root: Path) -> str:

@@ -24,6 +24,7 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, seed_random
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import EXPORTED, export_policy
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.model_defaults import settle
@@ -84,7 +85,9 @@ class SupervisedTrainer:
         )
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
-        self.trained = load_policies(settings, names, task.name)
+        earlier = None if restart else earlier_run(config.directory)
+        began = earlier.models if earlier else {}
+        self.trained = load_policies(settings, names, task.name, began=began)
         maker = row_maker(config, self.roles, self.policies, self.trained)
         self.rows = maker.rows(taught, config.replies, self.counts)
         self.held_out = maker.rows(measured, config.replies, SftCounts())
@@ -229,7 +232,7 @@ class SupervisedTrainer:
             },
             keep=CheckpointRetention(self.config.keep_last),
             score=-loss if (loss := held_out_losses(self.history).get(step)) is not None else None,
-            frozen={name: policy.path for name, policy in self.trained.items() if policy.frozen},
+            models={name: policy.model for name, policy in self.trained.items()},
             marks=self.run.marks(),
         )  # fmt: skip
 

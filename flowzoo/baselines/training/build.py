@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from flowzoo.agents.hf.process import prepare_process
+from flowzoo.agents.model_files import ModelIdentity
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.engines.hf import Engines, load_policies
+from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
 from flowzoo.baselines.run.directory import RunDirectory, RunFollower
@@ -59,13 +60,15 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
     plan = resolve(settings.settled(before), before)
     config, task = plan.config, plan.workflow.task
     need_modules(config)
+    models = policy_models(config, plan.names, task.name, earlier.models if earlier else {})
+    began = {name: policy.model for name, policy in models.items()}
     with ExitStack() as opened:  # closed again if a later part fails
-        backend = _open_backend(config, plan.learner_groups)
+        backend = _open_backend(config, plan.learner_groups, began)
         opened.callback(backend.close)
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"
         )
-        state = _new_state(plan, backend)
+        state = _new_state(plan, backend, began)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
         # Before the checkpoint is loaded, which puts back its own states.
@@ -109,7 +112,9 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         )  # fmt: skip
 
 
-def _open_backend(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> RunBackend:
+def _open_backend(
+    config: TrainConfig, groups: Sequence[LearnerGroupPlan], began: Mapping[str, ModelIdentity]
+) -> RunBackend:
     """Open the backend that the settings name; it never falls back to another one."""
     if config.backend == "local":
         return RunBackend()
@@ -117,20 +122,22 @@ def _open_backend(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> Ru
         from flowzoo.baselines.backends.ray.backend import RayRunBackend
         from flowzoo.baselines.backends.ray.worker import OpenPlayer
 
-        names = (ROLLOUT_WORKER, LEARNER_WORKER, GRADING_WORKER)
-        player, learners, grader = (OpenPlayer(name, (config,)) for name in names)
+        player, learners = (
+            OpenPlayer(name, (config, began)) for name in (ROLLOUT_WORKER, LEARNER_WORKER)
+        )
+        grader = OpenPlayer(GRADING_WORKER, (config,))
         return RayRunBackend(config, player, learners, grader, groups)
     from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
 
     return TorchrunBackend(meet(config))
 
 
-def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
+def _new_state(plan: RunPlan, backend: RunBackend, began: Mapping[str, ModelIdentity]) -> RunState:
     config, task = plan.config, plan.workflow.task
     stream = ProblemStream(config.split, config.seed, trainable(config, task))
     # With learner workers this process neither learns nor plays: it needs shapes only.
     placed = replace(config, device="meta") if config.learner_workers else config
-    trained = load_policies(placed, plan.names, task.name)
+    trained = load_policies(placed, plan.names, task.name, began=began)
     learners = backend.join(lambda: make_learners(trained, plan.learners))
     return RunState(config, trained, learners, stream)
 

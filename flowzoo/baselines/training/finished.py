@@ -72,7 +72,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     config = plan.config
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
-    trained = load_policies(config, plan.names, workflow.task.name)
+    trained = load_policies(config, plan.names, workflow.task.name, began=info.models)
     for name, policy in trained.items():
         if not policy.frozen:  # before its learner, which would hold the starting weights
             policy.weights.load(info.policy_path(name))

@@ -127,7 +127,7 @@ class RunState:
             },
             score=score,
             keep=CheckpointRetention(config.keep_last, every=config.keep_every),
-            frozen={name: policy.path for name, policy in self.trained.items() if policy.frozen},
+            models={name: policy.model for name, policy in self.trained.items()},
             texts={async_rollouts.FILE: async_rollouts.to_text(sampled)} if sampled else {},
             marks=backend.once(run.marks),
             backend=backend,

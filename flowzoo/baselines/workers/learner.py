@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowzoo.agents.hf.process import prepare_process
+from flowzoo.agents.model_files import ModelIdentity
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
@@ -14,12 +15,17 @@ from flowzoo.baselines.training.factories import make_learners
 from flowzoo.baselines.training.plan import resolve
 
 
-def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Learner]:
-    """Learners of a group's `policies` at the start of a run with these settings, by policy."""
+def open_learners(
+    config: TrainConfig, began: Mapping[str, ModelIdentity], policies: Sequence[str]
+) -> dict[str, Learner]:
+    """Learners of a group's `policies` at the start of a run with these settings, by policy.
+
+    `began` has the models of the driver, which must be the same here.
+    """
     # `device` is the driver's, which does not learn.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
-    loaded = load_policies(config, plan.names, plan.workflow.task.name, policies)
+    loaded = load_policies(config, plan.names, plan.workflow.task.name, policies, began)
     return make_learners(loaded, plan.learners)

@@ -9,6 +9,7 @@ from typing import Any
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.hf.process import prepare_process
+from flowzoo.agents.model_files import ModelIdentity
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
@@ -26,17 +27,23 @@ from flowzoo.seeding import key_int
 
 
 class RunPlayer:
-    """Plays shards of a `RolloutSpec` with a copy of the weights; see `ShardPlayer`."""
+    """Plays shards of a `RolloutSpec` with a copy of the weights; see `ShardPlayer`.
+
+    `began` has the models of the driver, which must be the same here.
+    """
 
     def __init__(
-        self, config: TrainConfig, graders: Callable[[RolloutSpec], Resolver] | None = None
+        self,
+        config: TrainConfig,
+        began: Mapping[str, ModelIdentity],
+        graders: Callable[[RolloutSpec], Resolver] | None = None,
     ) -> None:
         # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._config, self._plan, self._graders = config, resolve(config), graders
         models = VLLMModels if config.engine_traits.own_weights else LearnerModels
-        self._models = models(config, self._plan)
+        self._models = models(config, self._plan, began)
         self.load, self.lost, self.probes = (
             self._models.load, self._models.lost, self._models.probes
         )  # fmt: skip
@@ -83,8 +90,10 @@ class RunPlayer:
 class LearnerModels:
     """Modules of a worker that samples with transformers."""
 
-    def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
-        self._loaded = load_policies(config, plan.names, plan.workflow.task.name)
+    def __init__(
+        self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
+    ) -> None:
+        self._loaded = load_policies(config, plan.names, plan.workflow.task.name, began=began)
         self.engines = TransformersEngines(
             config, self._loaded, *samplings(config, plan.budgets.reply)
         )
@@ -112,9 +121,11 @@ class LearnerModels:
 class VLLMModels:
     """Engines of a worker that samples with vLLM, in separate processes."""
 
-    def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
+    def __init__(
+        self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
+    ) -> None:
         task = plan.workflow.task
-        models = policy_models(config, plan.names, task.name)
+        models = policy_models(config, plan.names, task.name, began)
         problems = distinct_problems(task, config.eval_split, config.eval_problems)
         self.engines = open_replica(config, models, problems, plan.budgets.reply)
         self.lost, self.probes = self.engines.lost, self.engines.probes

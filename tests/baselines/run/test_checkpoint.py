@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from flowzoo.agents.hf.policy import load_model
+from flowzoo.agents.model_files import ModelIdentity
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
@@ -338,7 +339,7 @@ def test_milestones_stay(tmp_path, tiny_model):
 
 def test_frozen_policies_are_named_and_not_saved(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
-    path = save(tmp_path, 1, {"a": learner}, frozen={"judge": "some/model"})
+    path = save(tmp_path, 1, {"a": learner}, models={"judge": ModelIdentity("some/model", {})})
     info = load(path, {"a": learner})
     assert (info.policies, dict(info.frozen)) == (("a",), {"judge": "some/model"})
     assert not (path / "policies" / "judge").exists()

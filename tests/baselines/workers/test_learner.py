@@ -36,7 +36,7 @@ def test_data_parallel_have_their_own_learners_as_one_process_has_them(changes, 
 
     monkeypatch.setattr(hf, "load_model", load)
     learner_groups = {
-        group.policies: open_learners(config, group.policies) for group in plan.learner_groups
+        group.policies: open_learners(config, {}, group.policies) for group in plan.learner_groups
     }
     assert len(learner_groups) == len(models) == 2, "a model each"
     apart = {name: one for learners in learner_groups.values() for name, one in learners.items()}

@@ -224,7 +224,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkey
         return resolver
 
     players = {role: (policy, None) for role, policy in run.policies.items()}
-    here, there = RunPlayer(config), RunPlayer(config, graders)
+    here, there = RunPlayer(config, {}), RunPlayer(config, {}, graders)
     assert there.grading() == {}
     for plan in (RolloutSpec("eval", players), RolloutSpec("train", players, 2)):
         asked.clear()

@@ -1,0 +1,166 @@
+"""Runs whose model is another one later, under the same name, and runs used from other folders."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.pocket import pocket_path
+from flowzoo.baselines.run.manifest import find_checkpoint
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.finished import open_finished
+from flowzoo.baselines.training.trainer import Trainer, train
+from flowzoo.baselines.workers.learner import open_learners
+from flowzoo.baselines.workers.rollout import RunPlayer
+from flowzoo.cli import main
+from flowzoo.errors import UsageError
+
+pytestmark = pytest.mark.xdist_group("base_model")  # they share runs
+
+SETTINGS: dict[str, Any] = {
+    "workflow": "voting", "model": "m/base", "steps": 1, "problems": 1, "samples": 2,
+    "eval_problems": 2, "max_tokens": 8, "threads": 1, "truncated": "train", "kl": 0.1,
+    "sharing": ("generator=solver", "aggregator=judge"), "frozen": ("judge",), "lr": 1e-2,
+    "device": "cpu",
+}  # fmt: skip
+REFUSED = r"base is not the model that {} was made with \(other: {}\)"
+
+
+def write_model(folder: Path, seed: int) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path("math"))
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=512,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models, a run of adapters and one of all weights, made within it."""
+    root = tmp_path_factory.mktemp("work")
+    for seed, name in enumerate(("base", "other")):
+        write_model(root / "m" / name, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for name, rank in (("lora", 2), ("full", 0)):
+            train(TrainConfig(**SETTINGS, lora_rank=rank, out=name))
+    return root
+
+
+@contextmanager
+def changed(file: Path, content: bytes) -> Iterator[None]:
+    """Another content of a file inside."""
+    before = file.read_bytes()
+    file.write_bytes(content)
+    try:
+        yield
+    finally:
+        file.write_bytes(before)
+
+
+@contextmanager
+def replaced(root: Path) -> Iterator[None]:
+    """Other weights in the folder of the base inside."""
+    name = "model.safetensors"
+    with changed(root / "m" / "base" / name, (root / "m" / "other" / name).read_bytes()):
+        yield
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_run_goes_on_with_the_model_that_it_began_with(rank, root, monkeypatch):
+    monkeypatch.chdir(root)
+    settings = {**SETTINGS, "steps": 2, "lora_rank": rank, "out": "lora" if rank else "full"}
+    ends = {"model.safetensors": b"", "chat_template.jinja": b" ", "generation_config.json": b" "}
+    for name, end in ends.items():
+        content = (root / "m" / "other" / name).read_bytes() + end
+        error = pytest.raises(
+            UsageError, match=REFUSED.format(f"the run in {settings['out']}", name)
+        )
+        with changed(root / "m" / "base" / name, content), error:
+            Trainer(TrainConfig(**settings))
+
+
+def test_an_adapter_and_a_frozen_policy_play_with_their_own_model(root, tmp_path, capsys):
+    words = ["eval", "voting", "--n=1", "--policy"]
+    adapter = f"hf:{find_checkpoint(root / 'lora', 'last').policy_path('solver')}"
+    export = ["export", str(root / "lora"), "--out"]
+    assert main([*export, str(tmp_path / "adapter")]) == 0
+    with replaced(root):
+        for policy in (str(root / "lora"), str(root / "full"), adapter):
+            assert main([*words, policy]) == 2
+        # A checkpoint has all weights of a policy that was trained without adapters.
+        assert main([*words, f"generator={root / 'full'}", "aggregator=scripted:1"]) == 0
+        assert main([*words, f"hf:{tmp_path / 'adapter'}"]) == 2
+        assert main([*export, str(tmp_path / "merged"), "--merge"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("base is not the model that") == 5
+    assert said.count(f"policy 'judge' of {root / 'full'} was made with") == 1
+    assert said.count(f"the adapter in {tmp_path / 'adapter'} was made with") == 1
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_finished_run_is_opened_with_its_model(root, monkeypatch):
+    monkeypatch.chdir(root)
+    error = pytest.raises(UsageError, match=REFUSED.format("the run in lora", ".*"))
+    with replaced(root), error, open_finished(Path("lora")):
+        pass
+
+
+def test_workers_have_the_driver_s_model(root, monkeypatch):
+    monkeypatch.chdir(root)
+    config = TrainConfig(**SETTINGS, lora_rank=2, out="lora")
+    driver = ModelIdentity(str(root / "m" / "base"), {"model.safetensors": "of the driver"})
+    with pytest.raises(UsageError, match="base is not the model"):
+        open_learners(config, {"solver": driver}, ["solver"])
+    with pytest.raises(UsageError, match="base is not the model"):
+        RunPlayer(config, {"solver": driver})
+
+
+def test_a_run_is_used_from_another_folder(root, tmp_path, monkeypatch, capsys):
+    shutil.copytree(root / "lora", tmp_path / "lora")
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "voting", "--policy", "lora", "--n=1"]) == 0  # without --max-tokens
+    assert main(["export", "lora", "--merge", "--out", "merged"]) == 0
+    with open_finished(Path("lora")) as run:
+        assert run.step == 1
+    train(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=2, out="lora"))
+    info = find_checkpoint(Path("lora"), "last")
+    base = root / "m" / "base"
+    assert (info.step, info.frozen["judge"]) == (2, str(base))
+    config = json.loads((info.policy_path("solver") / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(base)
+    assert "on the hub" not in capsys.readouterr().err
+
+
+def test_a_base_that_is_gone_is_not_looked_up_on_the_hub(root, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    (root / "m" / "base").rename(root / "m" / "away")
+    try:
+        assert main(["eval", "voting", "--policy", "lora", "--n=1"]) == 2
+        assert main(["export", "lora", "--merge", "--out", "merged"]) == 2
+        with pytest.raises(UsageError, match="there is no such folder"):
+            Trainer(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=2, out="lora"))
+    finally:
+        (root / "m" / "away").rename(root / "m" / "base")
+    said = capsys.readouterr().err
+    assert said.count("and there is no such folder: put it back") == 2
+    assert "on the hub" not in said
+
+
+def test_training_does_not_start_from_an_adapter(root, tmp_path):
+    main(["export", str(root / "lora"), "--out", str(tmp_path / "adapter")])
+    settings = {**SETTINGS, "model": str(tmp_path / "adapter"), "out": str(tmp_path / "run")}
+    with pytest.raises(UsageError, match=r"holds an adapter, .* `flowzoo export RUN .* --merge"):
+        Trainer(TrainConfig(**settings))
+    assert not (tmp_path / "run").exists()
