@@ -18,6 +18,7 @@ from typing import Any
 
 from flowzoo.commands.stopping import STOP, kept_by
 from flowzoo.errors import FlowzooError, missing_module
+from flowzoo.functions import call_contained
 from flowzoo.start import is_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -120,15 +121,15 @@ def _run(arguments: tuple[str, ...]) -> int:
 
 def _run_command(options: Any) -> int:
     module = importlib.import_module(type(options).__module__)
+    title = f"`flowzoo {module.__name__.rpartition('.')[2]}`"
     if is_command():
         from flowzoo.envs.api.registry import register_all
 
         register_all()
     try:
-        return module.run(options)
+        return call_contained(module.run, title, options)
     except ModuleNotFoundError as error:
-        name = module.__name__.rpartition(".")[2]
-        missing = missing_module(error, f"`flowzoo {name}`")
+        missing = missing_module(error, title)
         if missing is None:
             raise
         raise missing from error

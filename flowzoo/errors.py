@@ -44,6 +44,10 @@ class TaskError(FlowzooError, RuntimeError):
     """A user-defined task failed or returned an invalid value."""
 
 
+class ExitError(FlowzooError, RuntimeError):
+    """A user's code raised `SystemExit`, or another exception that is no error."""
+
+
 class RetrieverError(FlowzooError, RuntimeError):
     """A search failed; never shown to an agent as an observation."""
 

@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
@@ -20,7 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from flowzoo.errors import UsageError
+from flowzoo.aliases import T
+from flowzoo.errors import ExitError, UsageError
 
 C = TypeVar("C")
 
@@ -136,13 +138,47 @@ class NamedFunction(NamedTuple):
         return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
-def call_noted(function: Callable[..., Any], name: str, *given: Any) -> Any:
-    """Call a user's function; its exceptions get a note with its name."""
+def call_noted(function: Callable[..., T], name: str, *given: Any) -> T:
+    """Call a user's function; its exceptions get a note with its name.
+
+    Raises:
+        ExitError: see `call_contained`.
+    """
     try:
         return function(*given)
+    except KeyboardInterrupt:
+        raise
     except Exception as error:
         error.add_note(f"raised by {name}")
         raise
+    except BaseException as error:
+        raise exit_error(error, name) from error
+
+
+def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
+    """Call a function that runs a user's code.
+
+    Raises:
+        ExitError: the code raised what is no error, such as `SystemExit`, with which a process
+            would end as if all were done; an interruption passes.
+    """
+    try:
+        return function(*given)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise exit_error(error, name) from error
+
+
+def exit_error(error: BaseException, name: str) -> ExitError:
+    """The error, with a note, for an exception that is none and was raised by `name`."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    fault = ExitError(
+        f"{error!r:.300} ({Path(place.filename).name}, line {place.lineno}, in {place.name}) ends "
+        "no run: raise an ordinary error"
+    )
+    fault.add_note(f"raised by {name}")
+    return fault
 
 
 class FunctionSetting:

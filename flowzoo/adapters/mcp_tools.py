@@ -26,6 +26,7 @@ from mcp.types import (
     CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    ListToolsResult,
     PaginatedRequestParams,
     TextContent,
 )
@@ -33,6 +34,10 @@ from mcp.types import (
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
 
+MOST_TOOLS = 128
+"""Most tools of a server, and most pages that it may list them on."""
+MOST_RESULT = 2**20
+"""Most characters of a result."""
 _START_S = 30.0
 
 
@@ -79,9 +84,10 @@ class _Server:
             ) from error
 
     def wait(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """The result of a coroutine on the session's loop."""
+        """The result of a coroutine on the session's loop, which is canceled when it is late."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+            return future.result(seconds)
         except MCPError as error:
             if error.code != CONNECTION_CLOSED:
                 raise
@@ -94,6 +100,8 @@ class _Server:
                 f"the MCP server {' '.join(self._command)} gave no answer in {seconds:g} s, or "
                 f"ended: {error!r:.300}"
             ) from error
+        finally:
+            future.cancel()
 
     def close(self) -> None:
         """End the server."""
@@ -116,7 +124,7 @@ class McpTools:
     command: tuple[str, ...]
     """Words of the command that starts the server."""
     seconds: float = 30.0
-    """Most seconds of a call."""
+    """Most seconds of a call, and of the list of tools."""
 
     def __post_init__(self) -> None:
         if not self.command or isinstance(self.command, str):
@@ -128,17 +136,16 @@ class McpTools:
         """The server's tools, in its order.
 
         Raises:
-            McpServerError: the server cannot be started, or gives no answer.
+            McpServerError: the server cannot be started, gives no answer, or its list has no end,
+                more than `MOST_TOOLS` tools, or two of one name.
             UsageError: a tool whose arguments cannot be checked.
         """
         server = self._server()
-        session, cursor, tools = server.session(), None, list[Tool]()
-        while True:
-            page = server.wait(_page(session, cursor), self.seconds)
-            tools += [Tool(t.name, t.description or "", t.input_schema) for t in page.tools]
-            cursor = page.next_cursor
-            if not cursor:
-                return tuple(tools)
+        listed = server.wait(_list_tools(server.session()), self.seconds)
+        fault = _list_fault(listed)
+        if fault:
+            raise McpServerError(f"the MCP server {' '.join(self.command)} {fault}")
+        return tuple(Tool(t.name, t.description or "", t.input_schema) for t in listed.tools)
 
     def use(self, calls: Sequence[ToolCall]) -> list[str]:
         """The texts of the results; an error that a tool reports starts with `Error:`.
@@ -160,7 +167,10 @@ class McpTools:
                 f"the MCP server {' '.join(self.command)} failed in {call.name}: {error}"
             ) from error
         parts = [part.text for part in result.content if isinstance(part, TextContent)]
-        return f"{'Error: ' if result.is_error else ''}{chr(10).join(parts)}"
+        text = f"{'Error: ' if result.is_error else ''}{chr(10).join(parts)}"
+        if len(text) > MOST_RESULT:
+            return f"Error: the result has {len(text):,} characters, more than {MOST_RESULT:,}."
+        return text
 
     def _server(self) -> _Server:
         key = os.getpid(), tuple(self.command)
@@ -172,9 +182,26 @@ class McpTools:
             return _servers[key]
 
 
-async def _page(session: ClientSession, cursor: str | None) -> Any:
-    params = PaginatedRequestParams(cursor=cursor) if cursor else None
-    return await session.list_tools(params=params)
+async def _list_tools(session: ClientSession) -> ListToolsResult:
+    # All pages as one, with a cursor if they did not come to an end.
+    listed, seen = await session.list_tools(), set[str]()
+    while (cursor := listed.next_cursor) and cursor not in seen and len(seen) < MOST_TOOLS:
+        seen.add(cursor)
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        listed = ListToolsResult(
+            tools=[*listed.tools, *page.tools][: MOST_TOOLS + 1], next_cursor=page.next_cursor
+        )
+    return listed
+
+
+def _list_fault(listed: ListToolsResult) -> str:
+    names = [tool.name for tool in listed.tools]
+    if len(names) > MOST_TOOLS:
+        return f"has more than {MOST_TOOLS} tools: offer fewer"
+    if listed.next_cursor:
+        return f"repeats a cursor, or lists its tools on more than {MOST_TOOLS} pages"
+    double = sorted({name for name in names if names.count(name) > 1})
+    return f"has two tools of one name, {double[0]!r:.80}: rename one" if double else ""
 
 
 @atexit.register

@@ -16,6 +16,7 @@ from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import SaveError
 from flowzoo.files import file_digest
+from flowzoo.functions import call_noted
 from flowzoo.seeding import key_digest
 
 JUDGE_SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
@@ -195,7 +196,9 @@ class FunctionJudge:
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order."""
         return [
-            Completion(self._function(list(request.messages)), finish="scripted")
+            Completion(
+                call_noted(self._function, "the judge", list(request.messages)), finish="scripted"
+            )
             for request in requests
         ]
 

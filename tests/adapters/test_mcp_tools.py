@@ -101,3 +101,35 @@ def test_settings_are_checked():
         McpTools("python server.py")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="more than 0"):
         McpTools(("python",), 0)
+
+
+def lists(kind: str, seconds: float = 20.0) -> McpTools:
+    return McpTools((sys.executable, str(Path(__file__).with_name("mcp_lists.py")), kind), seconds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("repeated", "repeats a cursor"),
+        ("empty", "on more than 128 pages"),
+        ("many", "more than 128 tools"),
+        ("twins", "two tools of one name, 'same'"),
+    ],
+)
+def test_a_list_without_an_end_is_refused(kind, fault):
+    with pytest.raises(McpServerError, match=fault) as caught:
+        lists(kind).tools()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_time_of_a_list_is_bounded_as_a_whole():
+    source = lists("slow", 2.0)
+    with pytest.raises(McpServerError, match="gave no answer in 2 s"):
+        source.tools()
+
+
+def test_as_many_tools_as_allowed_are_listed():
+    source = lists("full")
+    assert [tool.name for tool in source.tools()] == [f"t{n}" for n in range(1, 129)]
+    (text,) = source.use([ToolCall("0", "t1", {})])
+    assert text == "Error: the result has 2,097,152 characters, more than 1,048,576."

@@ -27,6 +27,7 @@ from flowzoo.envs.script import Advance, EffectResult, Progress
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
+from flowzoo.functions import exit_error
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import usable_cores
 
@@ -340,7 +341,12 @@ class RolloutEngine:
             self._spawn(self._generate(policy, batch))
 
     async def _generate(self, policy: Policy, batch: Sequence[PendingRequest]) -> None:
-        completions = await policy.generate([waiting.request for waiting in batch])
+        try:
+            completions = await policy.generate([waiting.request for waiting in batch])
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise exit_error(error, f"policy {policy.name!r}") from error
         if len(completions) != len(batch):
             raise UsageError(
                 f"policy {policy.name!r} returned {len(completions)} completions for "

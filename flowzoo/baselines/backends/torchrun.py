@@ -21,6 +21,7 @@ from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.functions import call_contained
 
 logger = logging.getLogger("flowzoo")
 CLOSE_S = 20.0  # time limit for a rank that ends to deliver its messages, in seconds
@@ -78,7 +79,7 @@ class TorchrunBackend(RunBackend):
         """Results are pickled."""
         result, failed = None, None
         try:
-            result = work()
+            result = call_contained(work, f"rank {self.rank}")
         except Exception as error:
             failed = error
         failure = None if failed is None else serialize_error(f"rank {self.rank}", failed)

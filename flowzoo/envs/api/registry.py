@@ -156,9 +156,9 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
     task_instance = make_task(task, **options)
     try:
         return with_examples(cls(task=task_instance, **values), count)
-    except FlowzooError:
+    except (FlowzooError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # also SystemExit
         message = " ".join(str(error).split())
         raise UsageError(
             f"workflow {cls.name}: making it raised {type(error).__name__}: {message}."

@@ -22,6 +22,7 @@ from flowzoo.envs.script import (
 from flowzoo.envs.tasks.task import Problem, Task, call_task
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import UsageError
+from flowzoo.functions import call_noted
 
 PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
@@ -59,7 +60,8 @@ def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[J
     verdicts: list[JudgeResult] = []
     for problem, effect in jobs:
         assert isinstance(effect, Judge)
-        reply = judge(judge_messages(effect, problem.text))
+        chat = judge_messages(effect, problem.text)
+        reply = call_noted(judge, f"the judge of problem {problem.id}", chat)
         if not isinstance(reply, str):
             raise UsageError(f"`judge` must return a str, got {type(reply).__name__} {reply!r:.60}")
         verdicts.append(read_judgment(effect, problem.text, reply))
@@ -67,7 +69,8 @@ def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[J
 
 
 def _use_tool(effect: UseTool) -> ToolResult:
-    texts = list(effect.source.use([effect.call]))
+    tool = f"tool {effect.call.name}"
+    texts = call_noted(lambda: list(effect.source.use([effect.call])), tool)
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise UsageError(
             f"`use` of {effect.source!r:.100} must return one str per call: {texts!r:.100}"

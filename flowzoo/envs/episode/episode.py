@@ -211,7 +211,9 @@ class Episode:
             lenient = strict
             if strict is None and turn.lenient is not None:
                 lenient = turn.lenient(visible)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
         return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts, (), ""))
 
@@ -267,7 +269,9 @@ class Episode:
                 raise self._failure(fault) from None
             self.outcome = stop.value
             self.done = True
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit
             message = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
             raise self._failure(message, error) from error
         else:

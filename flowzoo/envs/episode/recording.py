@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError
-from flowzoo.functions import FunctionSetting
+from flowzoo.functions import FunctionSetting, call_contained, call_noted
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
@@ -57,8 +57,8 @@ def combine(
     """Combine the reward of one call by the credit rule; `outcome` replaces the part `team`."""
     rule = workflow.credit
     if callable(rule):
-        reward = rule(parts if outcome is None else {**parts, "team": outcome})
-        return finite_number(f"{workflow.name}: credit {function_name(rule)}", reward)
+        given = parts if outcome is None else {**parts, "team": outcome}
+        return user_number(rule, f"{workflow.name}: credit {function_name(rule)}", given)
     if outcome is None:
         outcome = parts["team"]
     if rule == "team":
@@ -79,13 +79,14 @@ def function_name(function: object) -> str:
     return str(plain_setting(function))
 
 
-def finite_number(function: str, value: Any) -> float:
-    """The value of a user's function as a float."""
+def user_number(function: Callable[..., Any], name: str, *given: Any) -> float:
+    """The value of a user's function, a finite number."""
+    value = call_contained(function, name, *given)
     if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"
-        raise UsageError(f"{function} must return a number, got {came}")
+        raise UsageError(f"{name} must return a number, got {came}")
     if not math.isfinite(value):
-        raise UsageError(f"{function} must return a finite number, got {value}")
+        raise UsageError(f"{name} must return a finite number, got {value}")
     return float(value)
 
 
@@ -222,9 +223,10 @@ def _score(episode: Episode, answer: str | None, score: float) -> float:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
     facts = dict(episode.finished().facts)
-    value = reward(FinishedEpisode(episode.problem, answer, score, facts, replies))
+    finished = FinishedEpisode(episode.problem, answer, score, facts, replies)
     source = f"{episode.workflow.name}, problem {episode.problem.id}"
-    return finite_number(f"{source}: episode_reward {function_name(reward)}", value)
+    name = f"{source}: episode_reward {function_name(reward)}"
+    return call_noted(user_number, source, reward, name, finished)
 
 
 def record(

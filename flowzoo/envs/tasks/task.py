@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from flowzoo.envs.script import GradeResult, Run, RunCase, RunResult, SearchResult
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
+from flowzoo.functions import call_contained
 from flowzoo.reward.code.score import code_sandbox, judge_again
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
@@ -347,7 +348,7 @@ def get_size(task: Task, split: str) -> int | None:
 def call_task(name: str, doing: str, call: Callable[[], T]) -> T:
     """Call a task's code; its exceptions become a `TaskError` with the last line."""
     try:
-        return call()
+        return call_contained(call, f"task {name!r}: {doing}")
     except (FlowzooError, OSError):  # an OSError is a system error
         raise
     except Exception as error:

@@ -20,6 +20,7 @@ from flowzoo.baselines.backends.errors_wire import serialize_error
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
+from flowzoo.functions import call_contained
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import versions
 
@@ -130,7 +131,7 @@ class AnsweringActor:
 
     def _answer(self, work: Callable[[], T]) -> T | Failed:
         try:
-            return work()
+            return call_contained(work, self._who)
         except Exception as error:
             return Failed(serialize_error(self._who, error))
 
