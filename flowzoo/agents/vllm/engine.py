@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.model_files import check_integrity, load_errors, model_source
 from flowzoo.agents.traits import EngineDType
@@ -211,6 +212,7 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
     """Tokenizer, config and generation config (or None) of the model at `path`."""
     folder = Path(path)
     check_integrity(folder)
+    warm()
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise UsageError(
             f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "
