@@ -96,7 +96,7 @@ class WorkerPool:
         memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it).
         env: variables added to the small environment of the workers.
         name: name of the pool in messages.
-        fresh: every job has a process of its own, which takes a millisecond or two.
+        fresh: every job gets a new process, which takes a millisecond or two.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rendering of chat templates, which are code of whoever made the model.
+"""Rendering of chat templates, which are code by the maker of the model.
 
 A template runs in Jinja's sandbox in a worker process, which ends at a limit of time or memory:
 there is no other bound for what one expression can cost, such as a value that contains itself.
@@ -21,7 +21,7 @@ Variables = Mapping[str, Any]
 MOST_SECONDS = 5.0
 """Most CPU seconds for up to 16 chats, and a tenth of the most seconds by the clock."""
 MOST_GROWTH, MOST_ADDED = 8, 2**20
-"""Most characters of prompts: so many for a byte of chats and template, and so many for a chat."""
+"""Most characters of a prompt: for each byte of the chats and the template, and beside them."""
 _AT_ONCE = 16
 _TEXTS, _REFUSED, _LONG = range(3)
 _LIMITS = {
@@ -40,9 +40,9 @@ def warm() -> None:
 def render(
     tokenizer: Any, chats: Sequence[tuple[Sequence[Any], Variables]], opened: bool = True
 ) -> list[str]:
-    """The prompts of chats, each with the variables of its own, by a tokenizer's chat template.
+    """The prompts of chats, each with its variables, by a tokenizer's chat template.
 
-    They are those of its `apply_chat_template`. `opened`: the opening of the reply is included.
+    They equal what `apply_chat_template` returns. `opened`: the reply's opening is included.
 
     Raises:
         ChatError: the template does not take these messages.
@@ -118,7 +118,7 @@ def _compiled(template: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}`: what a model writes, rendered as a call of its own."""
+        """`{% generation %}`: what a model writes, rendered as a separate call."""
 
         tags = frozenset({"generation"})  # type: ignore[assignment]
 
