@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": (
         "torch", "transformers", "peft", "accelerate", "safetensors", "tokenizers", "tensorboard",
         "huggingface_hub",
+        "jinja2",
     ),
     "gguf": ("gguf",),
     "bits": ("bitsandbytes",),

@@ -172,9 +172,9 @@ def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
 
 def exit_error(error: BaseException, name: str) -> ExitError:
     """The error, with a note, for an exception that is none and was raised by `name`."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     fault = ExitError(
-        f"{error!r:.300} ({Path(place.filename).name}, line {place.lineno}, in {place.name}) ends "
+        f"{error!r:.300} ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name}) ends "
         "no run: raise an ordinary error"
     )
     fault.add_note(f"raised by {name}")

@@ -27,7 +27,8 @@ ADAPTERS = {
     "flowzoo/adapters/torchrl.py": {"tensordict", "torchrl"},
 }
 """Files that are for users of a library, who have it."""
-BROUGHT = {"mpmath": "sympy", "llvmlite": "numba", "huggingface_hub": "transformers"}
+BROUGHT = {"mpmath": "sympy", "llvmlite": "numba", "huggingface_hub": "transformers",
+           "jinja2": "torch"}  # fmt: skip
 """Modules that a declared dependency always brings."""
 HERE = {path.stem for path in (ROOT / "flowzoo/sandbox/runner").glob("*.py")} | {"flowzoo"}
 """Our own: those of the runner import one another as files of one folder."""

@@ -46,10 +46,11 @@ _REPLY: Final = struct.Struct("<BI")  # index of the status, bytes of the value
 _OPEN_FILES: Final = 64
 # Seconds between two checks that the caller is alive: a fork of it may keep the streams open.
 _ORPHAN_CHECK: Final = 0.5
+_ENDS: Final = (signal.SIGPROF, signal.SIGALRM)  # of a job in its worker: CPU time, wall clock
 _PR_SET_PDEATHSIG: Final = 1
 
 # Variables that workers inherit; others may be secrets.
-_INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_INHERITED: Final = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",  # reproducible iteration over sets of strings
     "PYTHONUTF8": "1",
@@ -61,7 +62,7 @@ _ENVIRONMENT: Final = {
 _FLAGS: Final = ("-s", "-P", "-c")
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from flowzoo.sandbox.pool import serve; serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))"
+    "from flowzoo.sandbox.pool import serve; serve(sys.argv[2], *map(int, sys.argv[3:]))"
 )
 
 
@@ -85,7 +86,8 @@ class WorkerPool:
 
     A worker is a new interpreter, never a fork of the caller, which may have threads and a GPU. It
     forks a child for every job: a child is killed at its deadline, and the next job gets a clean
-    process. Handlers are trusted: the pool bounds time and memory but does not isolate programs.
+    process. Without `fresh` it answers itself, and a limit ends it. Handlers are trusted: the pool
+    bounds time and memory but does not isolate programs.
 
     Args:
         setup: "module:function"; the function returns the handler. It should import the modules
@@ -94,6 +96,7 @@ class WorkerPool:
         memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it).
         env: variables added to the small environment of the workers.
         name: name of the pool in messages.
+        fresh: every job gets a new process, which takes a millisecond or two.
     """
 
     def __init__(
@@ -103,8 +106,10 @@ class WorkerPool:
         memory_bytes: int = 2**30,
         env: Mapping[str, str] | None = None,
         name: str = "pool",
+        fresh: bool = True,
     ) -> None:
         self.setup, self.name, self.memory_bytes = setup, name, memory_bytes
+        self.fresh = fresh
         self.workers = workers or usable_cores()
         self.env = dict(env or {})
         self._begin()
@@ -162,6 +167,8 @@ class WorkerPool:
                             worker.close()
                 if result is not None:
                     return result
+                if -worker.process.returncode in _ENDS:
+                    return JobResult("timeout")
         return JobResult("crashed")
 
     def _start(self) -> _Worker:
@@ -208,9 +215,9 @@ class _Worker:
     def __init__(self, pool: WorkerPool) -> None:
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])
         inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
-        args = (path, pool.setup, str(pool.memory_bytes), str(os.getpid()))
+        numbers = map(str, (pool.memory_bytes, os.getpid(), int(pool.fresh)))
         self.process = subprocess.Popen(
-            [sys.executable, *_FLAGS, _START, *args],
+            [sys.executable, *_FLAGS, _START, path, pool.setup, *numbers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -256,7 +263,7 @@ def _read_reply(stream: IO[bytes]) -> JobResult | None:
     return JobResult(_STATUSES[status], value) if len(value) == length else None
 
 
-def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
+def serve(setup: str, memory_bytes: int, parent: int, fresh: int) -> NoReturn:
     """Answer jobs until the process `parent` is gone. Entry point of a worker."""
     # Output of the handler must not reach the stream of replies.
     jobs, replies = os.fdopen(os.dup(0), "rb"), os.dup(1)
@@ -272,6 +279,10 @@ def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
     libc = ctypes.CDLL(None)
     gc.freeze()  # a garbage collection in a child would write to, and copy, every page
     _write_reply(replies, _OK, b"")
+    if not fresh:
+        _confine(memory_bytes)
+        for number in _ENDS:
+            signal.signal(number, signal.SIG_DFL)
     while True:
         while not select.select([jobs], [], [], _ORPHAN_CHECK)[0]:
             if os.getppid() != parent:
@@ -281,14 +292,19 @@ def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
             os._exit(0)
         deadline, length = _JOB.unpack(header)
         job = jobs.read(length)
+        if not fresh:
+            _write_reply(replies, *_timed(handler, job, deadline))
+            continue
         near, far = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 for fd in (jobs.fileno(), replies, near):
                     os.close(fd)
-                _confine(libc, memory_bytes, deadline)
-                _answer(far, handler, job)
+                _detach(libc)
+                _confine(memory_bytes, deadline)
+                _write_reply(far, *_outcome(handler, job))
+                os._exit(0)
             finally:
                 os._exit(1)  # exceptions must not reach the code of the worker
         os.close(far)
@@ -331,18 +347,33 @@ def _processor_time(pid: int, wall: float) -> float:
         return wall
 
 
-def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
+def _timed(handler: Handler, job: bytes, deadline: float) -> tuple[int, bytes]:
+    # The kernel ends this process at a limit, and the signal tells the caller which it was.
+    signal.setitimer(signal.ITIMER_PROF, deadline)
+    signal.setitimer(signal.ITIMER_REAL, MOST_WALL * deadline)
+    outcome = _outcome(handler, job)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return outcome
+
+
+def _detach(libc: ctypes.CDLL) -> None:
     os.setsid()
     if sys.platform == "linux":
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _confine(memory_bytes: int, deadline: float = math.inf) -> None:
+    if sys.platform == "linux":
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_AS: memory_bytes,
         resource.RLIMIT_NOFILE: _OPEN_FILES,
-        resource.RLIMIT_CPU: math.ceil(deadline) + 1,
     }
+    if deadline < math.inf:
+        limits[resource.RLIMIT_CPU] = math.ceil(deadline) + 1
     for kind, value in limits.items():
         hard = resource.getrlimit(kind)[1]
         lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -350,8 +381,8 @@ def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
             resource.setrlimit(kind, (lowest, lowest))
 
 
-def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
-    # The process ends here, even after an exit or an interrupt in the handler.
+def _outcome(handler: Handler, job: bytes) -> tuple[int, bytes]:
+    # Also after an exit or an interrupt in the handler.
     try:
         status, value = _OK, handler(job)
         if type(value) is not bytes or len(value) > LONGEST:
@@ -360,8 +391,7 @@ def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
         status, value = _MEMORY, b""
     except BaseException as error:  # also SystemExit and KeyboardInterrupt
         status, value = _CRASHED, _description(error)
-    _write_reply(fd, status, value)
-    os._exit(0)
+    return status, value
 
 
 def _description(error: BaseException) -> bytes:

@@ -103,6 +103,29 @@ def test_a_bad_job_gets_its_status_and_the_others_their_answers(pool, job, statu
     assert [b"echo:" + result.value for result in results] == others * 2
 
 
+@pytest.mark.parametrize(
+    ("job", "status", "deadline", "stays"),
+    [
+        (b"hang", "timeout", DEADLINE, False),
+        (b"sleep:60", "timeout", 0.02, False),
+        (b"grow", "memory", PATIENT, True),
+        (b"raise", "crashed", PATIENT, True),
+        (b"sys.exit", "crashed", PATIENT, True),
+        (b"exit:0", "crashed", PATIENT, False),
+    ],
+)
+def test_a_worker_that_answers_itself_ends_at_a_limit(job, status, deadline, stays):
+    with closing(WorkerPool(SETUP, workers=1, memory_bytes=2**28, fresh=False)) as pool:
+        assert [result.value for result in pool.run([b"echo:a", b"echo:b"], PATIENT)] == [
+            b"a",
+            b"b",
+        ]
+        worker = pool._free[0].process.pid
+        assert pool.run([job], deadline)[0].status == status
+        assert pool.run([b"echo:c"], PATIENT)[0].value == b"c"
+        assert (pool._free[0].process.pid == worker) == stays
+
+
 def test_the_exception_is_the_value(pool):
     assert pool.run([b"raise"], PATIENT)[0].value == b"ValueError: the wrong kind of grin"
 

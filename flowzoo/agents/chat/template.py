@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
+from flowzoo.agents.chat.rendering import refuse, render
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
-from flowzoo.errors import ChatError, UsageError, unknown
+from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_digest
 
 Family = Literal["hermes", "llama", "mistral"]
@@ -181,10 +182,7 @@ def thinks_unasked(tokenizer: Any) -> bool:
         return False
 
     def prompt(**switch: bool) -> str:
-        chat = [{"role": "user", "content": "."}]
-        return tokenizer.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=False, **switch
-        )
+        return render(tokenizer, [([{"role": "user", "content": "."}], switch)])[0]
 
     if prompt().rstrip().endswith(OPENING):
         return True
@@ -275,10 +273,9 @@ class ChatTokenizer:
         keys = [_key(chat, offered) for chat, offered in pairs]
         cached = {key: self._known.pop(key, None) for key in keys}
         new = {key: pair for key, pair in zip(keys, pairs, strict=True) if cached[key] is None}
-        texts = [self._render(chat, offered) for chat, offered in new.values()]
-        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         prompts = {key: ids for key, ids in cached.items() if ids is not None}
-        prompts.update(zip(new, map(tuple, encoded), strict=True))
+        if new:
+            prompts.update(zip(new, self._prompts(list(new.values())), strict=True))
         self._known.update(prompts)
         for key in list(self._known)[: max(0, len(self._known) - _REMEMBERED)]:
             del self._known[key]
@@ -286,8 +283,7 @@ class ChatTokenizer:
 
     def measure(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Prompt ids of one chat, which is not remembered."""
-        text = self._render(chat, tools)
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._prompts([(chat, tools)])[0]
 
     def reply(self, ids: Sequence[int], tools: Sequence[Tool]) -> str:
         """`decode` of a reply that may call tools, its calls in the notation of replies."""
@@ -326,7 +322,7 @@ class ChatTokenizer:
         roles = "user", "assistant", "user"
         chat = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
         for part in (chat, chat[:2]):
-            text = self.tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs)
+            (text,) = render(self.tokenizer, [(part, self._kwargs)], opened=False)
             after = text.rpartition(contents[1])[2].partition(contents[2])[0]
             ids = self.tokenizer(after, add_special_tokens=False)["input_ids"]
             ends = [number for number in ids if number in stop_ids]
@@ -354,7 +350,22 @@ class ChatTokenizer:
             return {self._inert_all(name): self._inert_all(item) for name, item in value.items()}
         return value
 
+    def _prompts(
+        self, chats: Sequence[tuple[Sequence[Message], Sequence[Tool]]]
+    ) -> list[tuple[int, ...]]:
+        texts = render(self.tokenizer, [self._filled(chat, tools) for chat, tools in chats])
+        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        if not all(encoded):
+            refuse(self.tokenizer, "makes an empty prompt")
+        return list(map(tuple, encoded))
+
     def _render(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        return render(self.tokenizer, [self._filled(chat, tools)])[0]
+
+    def _filled(
+        self, chat: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[list[Any], Mapping[str, Any]]:
+        # Messages and variables, without special tokens.
         variables = self._kwargs
         if tools and self.family:
             offered = [self._inert_all(tool.schema()) for tool in tools]
@@ -365,14 +376,7 @@ class ChatTokenizer:
             else self._inert_all(message)
             for message in chat
         ]
-        try:
-            return self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False, **variables
-            )
-        except Exception as error:  # a template may raise any
-            raise ChatError(
-                f"the model's chat template does not take these messages: {error}"
-            ) from error
+        return messages, variables
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

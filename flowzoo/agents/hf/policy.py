@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
+from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.model_files import (
     check_integrity,
@@ -92,6 +93,7 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     source = model_source(source)
     check_integrity(Path(source))
     log_hub_lookup(whole_model(source))
+    warm()
     hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.model_files import adapter_base, check_integrity, load_errors, model_source
 from flowzoo.agents.traits import EngineDType, context_of
@@ -211,6 +212,7 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
     """Tokenizer, config and generation config (or None) of the model at `path`."""
     folder = Path(path)
     check_integrity(folder)
+    warm()
     if adapter_base(folder) is not None:
         raise UsageError(
             f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "

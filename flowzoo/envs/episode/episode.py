@@ -387,7 +387,7 @@ class Episode:
         counts, most = self._counts, self.max_cycles
         return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
 
-    def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
+    def _failure(self, message: str, error: BaseException | None = None) -> WorkflowError:
         return script_failure(
             self.workflow, self.problem, self._script, message, error, self.transcript()
         )

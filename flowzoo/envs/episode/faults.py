@@ -61,7 +61,7 @@ def script_failure(
     problem: Problem,
     script: Any,
     message: str,
-    error: Exception | None,
+    error: BaseException | None,
     transcript: list[Any],
 ) -> WorkflowError:
     """Make the error to raise; it names the script's line that raised `error` or yielded last."""
