@@ -39,15 +39,16 @@ episode, the program is run again with the same replies; if its requests then di
 | `max_open` | 512; commands: 32 | most programs that run at the same time |
 | `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
 
-If a client disconnects before its request is a turn, the request is dropped. Once it is a turn, the
-turn is kept, and repeating the request returns its reply; so does a client that leaves a stream
-before its finish reason. `unread` counts turns whose reply was not read to its end.
+A request is a turn even if its client disconnects. If the client had not read its whole reply, or
+its stream's finish reason, an equal request is the same turn; so is one with an equal
+`Idempotency-Key` header. `repeated` counts such requests, `unread` turns whose reply was not read
+to its end. Equal requests of connected clients are different turns.
 
 A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
 (`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024
 functions of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that
-were answered with an error), `refusal` (code of the last), `unread` and `uncalled` (number of
-replies without a tool call where `tool_choice` required one).
+were answered with an error), `refusal` (code of the last), `unread`, `repeated` and `uncalled`
+(number of replies without a tool call where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
