@@ -18,6 +18,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -113,8 +114,9 @@ class Argument:
             return given
         if isinstance(given, str):
             return self._value(given, self.kinds)
-        if len(given) == 1 and int in self.kinds and given[0].isdigit():
-            return int(given[0])  # a count, or a tuple of NAME=COUNT
+        if len(given) == 1 and self.kinds[0] in _NUMBERS:  # a number, or a tuple of NAME=NUMBER
+            with suppress(ValueError):
+                return self.kinds[0](given[0])
         return tuple(self._value(text, self.tuple_kinds) for text in given)
 
     def _value(self, text: str, kinds: Sequence[Any]) -> Any:

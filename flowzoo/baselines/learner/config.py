@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 Clipping = Literal["objective", "weight"]
+CoherenceForm = Literal["flowzoo", "published"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalize"]
 ImportanceLevel = Literal["token", "sequence", "geometric"]
@@ -134,8 +135,10 @@ class UpdateOptions:
     """Decoupled weight decay of AdamW."""
     rows_per_update: int = 512
     """Most rows of an optimizer step where their number follows from the rows (`updates` 0)."""
-    coherence: float = 0.0
-    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
+    coherence_form: CoherenceForm = "flowzoo"
+    """Mean of `coherence`. `flowzoo`: of clipped gradients before they are scaled, empty at first.
+    `published`, intervention I6 in the code of arXiv 2605.24202: of scaled gradients before they
+    are clipped, which starts as the first of them."""
     role_gradients: bool = True
     """On by default: log the gradient of every role: norm, share of the mass, cosines; its entropy
     and clips. Takes the memory of one gradient for every role of a policy beyond the first."""
@@ -218,6 +221,8 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     `lr`, so that the step is the sum of -rate * gradient over roles, before `clip_norm`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
     """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
+    coherence: float = 0.0
+    """Scale the gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
     coherence_window: int = 128
     """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
     microbatch_rows: int = 0

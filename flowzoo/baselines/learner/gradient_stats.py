@@ -11,8 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flowzoo.baselines.learner.config import CoherenceForm
 from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.errors import UsageError
+
+PUBLISHED_EPS = 1e-8
+"""Added to the product of norms in the published cosine."""
 
 
 class RoleGramMatrix(NamedTuple):
@@ -110,8 +114,10 @@ def _one_step(gram: RoleGramMatrix) -> dict[str, float]:
 class Coherence:
     """The running mean of one policy's gradients, and the scale it gives."""
 
-    def __init__(self, strength: float, window: int) -> None:
+    def __init__(self, strength: float, window: int, form: CoherenceForm = "flowzoo") -> None:
         self.strength, self.window = strength, window
+        self.is_published = form == "published"
+        """True if the gradient is scaled before it is clipped, and the mean takes scaled ones."""
         self.learner_group = LearnerGroup()
         """Over which the gradients are spread."""
         self.count = 0
@@ -123,12 +129,16 @@ class Coherence:
         """Scale the gradients in place and take them into the mean; cosine to it, and scale."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         if not self.mean:
-            self.mean = [torch.zeros_like(grad) for grad in grads]
-        cosine = _cosine(grads, self.mean, self.learner_group)
+            start = torch.clone if self.is_published else torch.zeros_like
+            self.mean = [start(grad) for grad in grads]
+        floor = PUBLISHED_EPS if self.is_published else 0.0
+        cosine = _cosine(grads, self.mean, self.learner_group, floor)
         self.count += 1
         scale = 1 - self.strength * max(0.0, cosine)
+        # Published: a decay from the start, of scaled gradients; else a true mean until the window.
+        share = 1 / (self.window if self.is_published else min(self.count, self.window))
         for mean, grad in zip(self.mean, grads, strict=True):
-            mean.lerp_(grad, 1 / min(self.count, self.window))
+            mean.lerp_(grad * scale if self.is_published else grad, share)
             grad.mul_(scale)
         return cosine, scale
 
@@ -156,9 +166,11 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     return float(torch.stack(parts).double().sum()) if parts else 0.0
 
 
-def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], learner_group: LearnerGroup) -> float:
+def _cosine(
+    left: Sequence[Tensor], right: Sequence[Tensor], learner_group: LearnerGroup, floor: float
+) -> float:
     left, right = learner_group.local(left), learner_group.local(right)
     parts = np.array([dot(left, left), dot(right, right), dot(left, right)])
     left_square, right_square, product = learner_group.all_reduce(parts).tolist()
-    size = math.sqrt(left_square * right_square)
+    size = math.sqrt(left_square * right_square) + floor
     return product / size if size > 0 else 0.0

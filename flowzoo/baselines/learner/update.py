@@ -87,7 +87,9 @@ class Learner:
         self.learner_group = LearnerGroup()
         """The ranks that train this policy together."""
         self._coherence = (
-            Coherence(config.coherence, config.coherence_window) if config.coherence else None
+            Coherence(config.coherence, config.coherence_window, config.coherence_form)
+            if config.coherence
+            else None
         )
 
     @property
@@ -248,14 +250,24 @@ class Learner:
             by_role, gram = self.gradient.of_step(rows, totals, before, effect)
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             total = nn.utils.get_total_norm(gradients)
-            norm, bound = float(whole_tensor(total)), self.config.clip_norm
+            norm = float(whole_tensor(total))
             if not math.isfinite(norm):
                 raise self.gradient.blame(rows, totals, before, norm)
-            if bound and norm > bound:  # torch would multiply by 1 else, which takes time
-                nn.utils.clip_grads_with_norm_(self.parameters, bound, total)
-            coherence = self._coherence.apply(self.parameters) if self._coherence else None
+            coherence = self._clip_and_damp(total, norm)
             self.optimizer.step()
             if self._rounded_layers:
                 self._rounded_layers.refresh()
         metric_sums = by_role if self.config.role_gradients else {}
         return OptimizerStep(sum(by_role.values(), TokenSums()), norm, gram, metric_sums, coherence)
+
+    def _clip_and_damp(self, total: Tensor, norm: float) -> tuple[float, float] | None:
+        """Clip the gradients, whose norm is `total`, and scale them; cosine and scale, if any."""
+        bound, coherence = self.config.clip_norm, None
+        if self._coherence is not None and self._coherence.is_published:
+            coherence = self._coherence.apply(self.parameters)
+            total, norm = total * coherence[1], norm * coherence[1]
+        if bound and norm > bound:  # torch would multiply by 1 else, which takes time
+            nn.utils.clip_grads_with_norm_(self.parameters, bound, total)
+        if self._coherence is not None and not self._coherence.is_published:
+            coherence = self._coherence.apply(self.parameters)
+        return coherence

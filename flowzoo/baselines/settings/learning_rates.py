@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, per_policy
+from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_policy, numbers_by_role
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
 
@@ -27,8 +27,9 @@ def policy_rates(
     """Resolve the rates of every policy that is trained."""
     assert config.lr is not None
     of_policy = trained_roles(config, mapping, roles)
-    arguments = per_policy(config.policy_lr, sorted(of_policy), "policy_lr")
-    by_policy = {name: _rate(word, f"policy_lr {name}") for name, word in arguments.items()}
+    by_policy = numbers_by_policy(config.policy_lr, sorted(of_policy), "policy_lr")
+    for policy, rate in by_policy.items():
+        _check_rate(rate, f"policy_lr {policy}")
     single = numbers_by_role(config.role_lr, roles, "role_lr")
     for role, rate in single.items():
         _check_rate(rate, f"role_lr {role}")
@@ -93,15 +94,6 @@ def trained_roles(
         if policy not in config.frozen:
             served.setdefault(policy, set()).add(role_of(agent))
     return served
-
-
-def _rate(text: str, option: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise UsageError(f"`{option}` must be a number, got {text!r}") from None
-    _check_rate(value, option)
-    return value
 
 
 def _check_rate(value: float, option: str) -> None:

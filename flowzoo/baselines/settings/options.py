@@ -382,6 +382,9 @@ class OptimizerOptions(UpdateOptions, ComputeOptions):
     probe_every: int = 10
     """Steps between gradient probes of parallel agents of one role, including the first step; 0:
     none. A probe takes one to three times as long as the update itself."""
+    coherence: float | tuple[str, ...] = 0.0
+    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g)): one number,
+    or POLICY=NUMBER for individual policies; others: 0."""
     policy_lr: tuple[str, ...] = ()
     """Learning rates of individual policies, in place of `lr`, as POLICY=RATE."""
     role_lr: tuple[str, ...] = ()

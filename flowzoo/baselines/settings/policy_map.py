@@ -27,6 +27,19 @@ def per_policy(arguments: Sequence[str], names: Sequence[str], option: str) -> d
     return values
 
 
+def numbers_by_policy(
+    arguments: Sequence[str], names: Sequence[str], option: str
+) -> dict[str, float]:
+    """Read POLICY=NUMBER arguments for some of the policies `names`."""
+    numbers: dict[str, float] = {}
+    for name, text in per_policy(arguments, names, option).items():
+        try:
+            numbers[name] = float(text)
+        except ValueError:
+            raise UsageError(f"`{option} {name}` must be a number, got {text!r}") from None
+    return numbers
+
+
 def numbers_by_role(
     arguments: Sequence[str], roles: Iterable[str], option: str
 ) -> dict[str, float]:

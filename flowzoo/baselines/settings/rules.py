@@ -231,6 +231,7 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
+        "coherence_form": (config.coherence not in (0, ()), "of `coherence`"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
         **dict.fromkeys(
             ("lora_alpha", "lora_targets"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -26,7 +26,11 @@ from flowzoo.baselines.settings.hooks import (
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates, trained_roles
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role
+from flowzoo.baselines.settings.policy_map import (
+    agent_policies,
+    numbers_by_policy,
+    numbers_by_role,
+)
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer, LengthShaping
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
@@ -247,8 +251,9 @@ def learner_config(
             )
         constant = count * reply / config.updates
     rate = policy_rates(config, mapping, roles)[policy]
+    of_policy = trained_roles(config, mapping, roles)
     # A weight that is not that of any of its rows would make the policy keep a reference.
-    served = trained_roles(config, mapping, roles)[policy]
+    served = of_policy[policy]
     numbers = numbers_by_role(config.role_kl, roles, "role_kl")
     role_kl = {role: weight for role, weight in numbers.items() if role in served}
     kl = config.kl if config.kl is not None else algorithm.kl
@@ -266,9 +271,18 @@ def learner_config(
             entropy_coef=config.entropy,
             function=loss,
         ),
-        iterations=schedule_ticks(config, len(trained_roles(config, mapping, roles))),
+        iterations=schedule_ticks(config, len(of_policy)),
         updates_per_iteration=config.updates or "by_rows",
         fixed_order=config.deterministic,
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
         role_kl=role_kl,
+        coherence=coherence_by_policy(config, sorted(of_policy))[policy],
     )
+
+
+def coherence_by_policy(config: TrainConfig, names: Sequence[str]) -> dict[str, float]:
+    """Resolve `coherence` of the trained policies `names`."""
+    if isinstance(config.coherence, tuple):
+        named = numbers_by_policy(config.coherence, names, "coherence")
+        return {name: named.get(name, 0.0) for name in names}
+    return dict.fromkeys(names, config.coherence)

@@ -1,7 +1,7 @@
-r"""Compiled pass for plain numbers in last boxes of large batches.
+r"""Compiled pass for plain numbers in last boxes of replies.
 
 Other rows are left to the Python path, which returns the same verdicts (a test compares them).
-Numba is imported at the first use.
+Numba is imported once a process has scored so many replies that this pays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_ROWS: Final = 2_000  # minimum number of rows for which loading the kernel pays
+BATCH_ABOVE: Final = 64  # rows of a batch below which a call of the kernel is slower
+# Rows scored in Python from which loading the kernel pays: the time that loading takes over what
+# the kernel saves on a row (`python -m benchmarks.speed math_batches`).
+LOAD_ABOVE: Final = 1_300_000
 TAIL_BYTES: Final = 256  # most bytes from the start of a box to the end of the reply
 _MARGIN: Final = 80
 _MAX_DIGITS: Final = 14
@@ -31,6 +34,24 @@ def plain_gold(gold: str) -> tuple[int, int] | None:
     if len(whole.lstrip("-")) + len(fraction) > _MAX_DIGITS:
         return None
     return int(whole + fraction), len(fraction)
+
+
+_scored = 0  # rows of batches scored in Python in this process
+
+
+def pays_to_load(rows: int) -> bool:
+    """True if compiling or loading the kernel pays for a batch of `rows`."""
+    global _scored
+    if rows < BATCH_ABOVE:
+        return False
+    if not is_loaded():
+        _scored += rows
+    return _scored >= LOAD_ABOVE or is_loaded()
+
+
+def is_loaded() -> bool:
+    """True if this process has loaded the kernel already."""
+    return _kernel.cache_info().currsize > 0
 
 
 def judge_plain(preds: Sequence[str], golds: Sequence[tuple[int, int]]) -> list[int]:

@@ -27,7 +27,7 @@ from flowzoo.reward.math.extract import (
     last_box,
 )
 from flowzoo.reward.math.judge import judge, warm
-from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
+from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
 
@@ -122,6 +122,8 @@ class ParsedGold(NamedTuple):
     choice: str  # letter of a gold that is a choice, else empty
     # True if a percent sign follows the gold's box, so both 20 and 20% are right.
     is_loose_percent: bool = False
+    plain: tuple[int, int] | None = None
+    """Mantissa and decimals of a gold that is a short plain decimal."""
 
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
@@ -133,7 +135,8 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     if answer is not None and answer.kind == "relation" and answer.items and _is_chain(answer):
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    return ParsedGold(source, answer, letter, is_loose and answer is not None)
+    plain = None if is_loose else plain_gold(source)
+    return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
 
 
 def _is_chain(answer: ParsedAnswer) -> bool:
@@ -165,6 +168,8 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
+    if gold.plain is not None and (plain := plain_gold(answer)) is not None:
+        return "equal" if plain == gold.plain else "different"
     if gold.choice and len(gold.source) < _SHORT:
         letter = chosen(answer)
         if letter:
@@ -375,7 +380,7 @@ def score_batch(
     scorer = _Scorer(options)
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(_is_digits, golds)):
         warm()
-    plain = plain_statuses(preds, golds, options) if len(preds) >= MIN_ROWS else {}
+    plain = plain_statuses(preds, golds, options)
     for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
         status = plain.get(idx)
         if status is None:
@@ -393,7 +398,7 @@ def plain_statuses(
     preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
 ) -> dict[int, MathStatus]:
     """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
-    if options.order is not None or options.read == "answer":
+    if options.order is not None or options.read == "answer" or not pays_to_load(len(preds)):
         return {}
     rows: list[int] = []
     texts: list[str] = []
@@ -408,7 +413,7 @@ def plain_statuses(
         rows.append(idx)
         texts.append(pred)
         expected.append(number)
-    if len(rows) < MIN_ROWS:
+    if len(rows) < BATCH_ABOVE:
         return {}
     verdicts = judge_plain(texts, expected)
     pairs = zip(rows, verdicts, strict=True)

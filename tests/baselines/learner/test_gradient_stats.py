@@ -138,6 +138,62 @@ def test_coherence_scales_what_repeats_and_leaves_what_turns():
     assert seen == pytest.approx([1.0, 0.5, 1.0, 1.0])
 
 
+def published_steps(
+    gradients: np.ndarray, strength: float, window: int
+) -> list[tuple[float, np.ndarray]]:
+    """Scale and scaled gradient of every step by the published rule, in plain NumPy."""
+    mean, steps = gradients[0].copy(), []
+    for gradient in gradients:
+        sizes = np.linalg.norm(gradient) * np.linalg.norm(mean) + 1e-8
+        scale = 1 - strength * min(max(gradient @ mean / sizes, 0.0), 1.0)
+        mean = (1 - 1 / window) * mean + gradient * scale / window
+        steps.append((scale, gradient * scale))
+    return steps
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.9, 1.0])
+def test_published_coherence_is_the_published_rule(strength):
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(1_000, 12)) + rng.normal(size=12) * rng.random((1_000, 1))
+    weights = [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(7))]
+    regularizer = Coherence(strength, 128, "published")
+    expected = published_steps(gradients, strength, 128)
+    for gradient, (scale, scaled) in zip(gradients, expected, strict=True):
+        given = torch.tensor(gradient, dtype=torch.float32)
+        weights[0].grad, weights[1].grad = given[:5].clone(), given[5:].clone()
+        assert regularizer.apply(weights)[1] == pytest.approx(scale, abs=1e-6)
+        found = torch.cat([weight.grad for weight in weights if weight.grad is not None])
+        np.testing.assert_allclose(found.numpy(), scaled, rtol=1e-5, atol=1e-6)
+    assert expected[0][0] == pytest.approx(1 - strength, abs=1e-6)
+
+
+def test_published_coherence_acts_before_the_clip_and_goes_on_after_a_restart(
+    tiny_model, role_rows
+):
+    rows = role_rows()
+    config = LearnerConfig(lr=1e-4, coherence=0.8, coherence_form="published")
+
+    def run(learner, steps):
+        return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
+
+    expected = run(Learner(tiny_model(), config), 4)
+    assert expected[0]["learn/coherence_scale"] == pytest.approx(0.2)
+    first = Learner(tiny_model(), config)
+    run(first, 2)
+    second = Learner(first.model, config)
+    second.load_state_dict(first.state_dict())
+    assert run(second, 2) == expected[2:]
+
+    def length(strength: float, clip: float) -> float:
+        settings_ = settings(coherence=strength, coherence_form="published", clip_norm=clip)
+        return float(moved(descend(Learner(tiny_model(), settings_)), rows, ADVANTAGES).norm())
+
+    whole = length(0.0, 0.0)
+    assert length(0.5, 0.0) == pytest.approx(whole / 2, rel=1e-4)
+    assert length(0.5, whole / 4) == pytest.approx(whole / 4, rel=1e-3), "not an eighth"
+    assert length(0.5, whole * 0.75) == pytest.approx(whole / 2, rel=1e-3), "nothing to clip"
+
+
 def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, role_rows):
     rows = role_rows()
     config = settings(coherence=0.8, clip_norm=0.1)

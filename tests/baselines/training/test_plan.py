@@ -17,7 +17,7 @@ OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
 DERIVED = {
     "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl", "role_lr",
-    "fixed_order",
+    "fixed_order", "coherence",
 }  # fmt: skip
 """Fields of a learner that follow from several settings, or from words."""
 UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
@@ -50,6 +50,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
         off_policy_mask=0.25,
         truncated="penalize", truncation_penalty=0.5, role_weights=("generator=2",),
         role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
+        coherence_form="published",
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,
         entropy=0.125, clip_low=0.375, clip_high=0.75, aggregation="seq-mean-token-sum",
         dual_clip=2.0, kl_estimate="plain", update_effect=False,
@@ -65,6 +66,7 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
     assert third.beta2 == 0.75, "of what is no matrix"
     (learner,) = resolve(config).learners.values()
     assert all(getattr(learner, name) == getattr(config, name) for name in SHARED)
+    assert learner.coherence == 0.5
     assert (learner.iterations, learner.updates_per_iteration) == (9, "by_rows")
     (unordered,) = resolve(replace(config, deterministic=False)).learners.values()
     assert (learner.fixed_order, unordered.fixed_order) == (True, False)
@@ -100,6 +102,18 @@ def test_a_policy_keeps_a_reference_only_for_a_weight_of_its_own_roles():
     assert kept(role_kl=("generator=0.1",)) == ["generator"]
     assert kept(kl=0.1, role_kl=("generator=0",)) == ["aggregator"]
     assert kept(kl=0.1) == ["aggregator", "generator"]
+
+
+def test_the_coherence_of_a_policy_is_its_own_or_that_of_all():
+    def found(*words: str, **settings: Any) -> dict[str, float]:
+        config = TrainConfig(**{"sharing": ("isolated",), **settings, "coherence": words})
+        return {name: one.coherence for name, one in resolve(config).learners.items()}
+
+    assert found("generator=0.5") == {"aggregator": 0.0, "generator": 0.5}
+    assert found("generator=0.5", "aggregator=1") == {"aggregator": 1.0, "generator": 0.5}
+    assert found("shared=0.25", sharing=("shared",)) == {"shared": 0.25}
+    learners = resolve(TrainConfig(sharing=("isolated",), coherence=0.5)).learners
+    assert [one.coherence for one in learners.values()] == [0.5, 0.5]
 
 
 def courses(config: TrainConfig, policies: int) -> list[list[float]]:

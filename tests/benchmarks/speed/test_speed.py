@@ -92,7 +92,13 @@ def test_mistakes_and_the_list(capsys):
 
 @pytest.mark.parametrize(
     "name",
-    ["advantages", *(pytest.param(name, marks=pytest.mark.full) for name in ("scaling", "search"))],
+    [
+        "advantages",
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("scaling", "search", "math_batches")
+        ),
+    ],
 )
 def test_a_bench_runs_at_a_hundredth(name):
     rows = list(bench_named(name)(QUICK))

@@ -1,6 +1,8 @@
-"""The compiled path of large batches gives the verdicts of the Python path."""
+"""The compiled path gives the verdicts of the Python path, and is taken once that pays."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 import flowzoo.reward.math.score as scoring
 from flowzoo.reward import MathOptions, score_batch
+from flowzoo.reward.math import kernel
 from flowzoo.reward.math.kernel import judge_plain, plain_gold
 
 pytest.importorskip("numba")
@@ -37,13 +40,13 @@ REPLIES = st.lists(
 def test_both_paths_give_the_same_verdicts(rows):
     preds, golds = [pred for pred, _ in rows], [gold for _, gold in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "MIN_ROWS", 1)
+        patch.setattr(scoring, "BATCH_ABOVE", 1)
         for read in ("auto", "strict", "lenient"):
             options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
-            statuses = scoring.plain_statuses(preds, golds, options)
-            patch.setattr(scoring, "MIN_ROWS", 10**9)
+            patch.setattr(scoring, "pays_to_load", lambda rows: False)
             plain = score_batch(preds, golds, options).statuses
-            patch.setattr(scoring, "MIN_ROWS", 1)
+            patch.setattr(scoring, "pays_to_load", lambda rows: True)
+            statuses = scoring.plain_statuses(preds, golds, options)
             assert {idx: plain[idx] for idx in statuses} == statuses
             assert score_batch(preds, golds, options).statuses == plain
 
@@ -65,10 +68,11 @@ def test_golds_of_the_kernel():
         assert plain_gold(gold) is None
 
 
-def test_large_batches_take_the_kernel_and_small_ones_do_not(monkeypatch):
+@pytest.mark.parametrize("rows", [64, 128, 1_536])
+def test_batches_take_the_kernel_once_it_pays_with_the_same_verdicts(monkeypatch, rows):
     rng = random.Random(0)
-    preds = [f"{'work ' * 50}\\boxed{{{rng.randrange(9)}}}" for _ in range(scoring.MIN_ROWS)]
-    golds = ["4"] * len(preds)
+    preds = [f"{'work ' * 50}\\boxed{{{rng.randrange(9)}}}" for _ in range(rows)]
+    golds = ["4"] * rows
     expected = [float("{4}" in pred) for pred in preds]
     calls: list[int] = []
     whole = scoring.judge_plain
@@ -77,6 +81,23 @@ def test_large_batches_take_the_kernel_and_small_ones_do_not(monkeypatch):
         "judge_plain",
         lambda texts, expected: calls.append(len(texts)) or whole(texts, expected),
     )
+    loaded: list[bool] = []
+    monkeypatch.setattr(kernel, "is_loaded", lambda: bool(loaded))
+    monkeypatch.setattr(kernel, "_scored", 0)
+    monkeypatch.setattr(kernel, "LOAD_ABOVE", 2 * rows)
     assert score_batch(preds, golds).scores == expected
-    assert score_batch(preds[:100], golds[:100]).scores == expected[:100]
-    assert calls == [scoring.MIN_ROWS]
+    assert calls == []
+    assert score_batch(preds, golds).scores == expected
+    loaded.append(True)
+    assert score_batch(preds, golds).scores == expected
+    assert score_batch(preds[:63], golds[:63]).scores == expected[:63]
+    assert calls == [rows, rows]
+
+
+def test_one_batch_loads_nothing():
+    code = (
+        "import sys; from flowzoo.reward import score_batch; "
+        "score_batch(['so \\\\boxed{4}'] * 4_096, ['4'] * 4_096); print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

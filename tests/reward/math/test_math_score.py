@@ -4,11 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
+from flowzoo.reward.math.answer import _read_cached
+from flowzoo.reward.math.compare import Rules
+from flowzoo.reward.math.score import compare, read_gold
 from tests.tables import read_tables, shared_rows
 
 TABLES = read_tables(__file__)
@@ -169,3 +172,25 @@ def test_the_table_of_conventions_in_the_documentation_holds():
         for answer in re.findall(r"`([^`]+)`", answers):
             statuses = score_batch([answer, f"\\boxed{{{answer}}}"], [gold, gold]).statuses
             assert statuses == [verdict, verdict], (gold, answer)
+
+
+DECIMALS = st.from_regex(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", fullmatch=True)
+
+
+@given(st.tuples(DECIMALS, DECIMALS) | DECIMALS.map(lambda one: (one, f"{one}0")))
+@example(("0.333333", "0.3333333333"))
+@example(("-0", "0"))
+@example(("007", "7.0"))
+def test_two_plain_decimals_are_compared_as_if_they_were_parsed(pair):
+    answer, gold = pair[0], read_gold(pair[1], as_given=True)
+    for percent in ("exact", "either"):
+        rules = Rules(percent, "required", "strict", 1)  # type: ignore[arg-type]
+        assert compare(answer, gold, rules) == compare(answer, gold._replace(plain=None), rules)
+
+
+def test_of_a_batch_of_plain_decimals_golds_alone_are_parsed():
+    answers = [str(number) for number in range(500)]
+    golds = [str(7 * (number // 24) + 1_000) for number in range(500)]
+    _read_cached.cache_clear()
+    assert set(score_batch(answers, golds, MathOptions(read="answer")).statuses) == {"different"}
+    assert _read_cached.cache_info().misses == len(set(golds))
