@@ -131,7 +131,8 @@ class OpenAIProgram(Workflow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", read_program(self.run))
         object.__setattr__(self, "roles", read_roles(self.roles or roles_beside(self.run)))
-        need_module("uvicorn", "an agent program")
+        for module in ("uvicorn", "httptools"):
+            need_module(module, "an agent program")
         super().__post_init__()
         check_number("seconds", self.seconds, 0.001)
         check_number("settle", self.settle, 0, 60)
