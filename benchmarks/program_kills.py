@@ -81,12 +81,15 @@ def lines_of(folder: Path) -> list[Line]:
     """The four commands, of a program that is written into `folder`."""
     file = folder / "agent.py"
     file.write_text(PROGRAM, encoding="utf-8")
-    forms = {"function": f"{file}:solve", "command": shlex.join([sys.executable, str(file)])}
+    forms = {
+        "function": (f"{file}:solve", ()),
+        "command": (shlex.join([sys.executable, str(file)]), (f"env={MARK}",)),
+    }
     options = ["--options", "at_once=1", "max_open=4", "level=1", "roles=writer:1,reviewer:1"]
     return [
-        Line(f"{command}, {form}", (command, "--program", program, *rest.split(), *options))
+        Line(f"{command}, {form}", (command, "--program", program, *rest.split(), *options, *own))
         for command, rest in (("eval", EVAL), ("train", TRAIN))
-        for form, program in forms.items()
+        for form, (program, own) in forms.items()
     ]
 
 

@@ -7,12 +7,14 @@ the values of this process's own secret environment variables, wherever they occ
 from __future__ import annotations
 
 import functools
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,10 @@ _SECRET_TEXT = re.compile(
 )
 
 
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+@functools.cache  # every line of a record asks for all variables
 def is_secret_name(name: str) -> bool:
     """True if a field, option or variable called `name` holds a secret."""
     # `api_key`, `HF_TOKEN`, `clientSecret`, `Authorization` do; `max_tokens`, `eos_token`,
@@ -72,6 +78,15 @@ def redact(value: Any) -> Any:
     # Under a secret name everything but None, "" and booleans becomes `"[redacted]"`. Tuples and
     # other sequences become lists; the input is not changed.
     return _redact(value, _known_secrets())
+
+
+def redact_json(line: str) -> str:
+    """JSON in whose texts the values of secret variables are replaced; numbers stay."""
+    for secret in _known_secrets():
+        escaped = json.dumps(secret)[1:-1]
+        if escaped in line:
+            line = _JSON_TEXT.sub(partial(_replace, escaped), line)
+    return line
 
 
 def redact_command(argv: Sequence[str]) -> list[str]:
@@ -180,6 +195,10 @@ def _redact(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_redact(item, secrets) for item in value]
     return value
+
+
+def _replace(secret: str, text: re.Match[str]) -> str:
+    return text[0].replace(secret, REDACTED)
 
 
 def _is_set(value: Any) -> bool:

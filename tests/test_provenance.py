@@ -5,7 +5,14 @@ import pytest
 
 import flowzoo
 from flowzoo import provenance
-from flowzoo.provenance import REDACTED, describe_run, is_secret_name, redact, redact_command
+from flowzoo.provenance import (
+    REDACTED,
+    describe_run,
+    is_secret_name,
+    redact,
+    redact_command,
+    redact_json,
+)
 
 SECRET = ("api_key", "OPENAI_API_KEY", "HF_TOKEN", "token", "clientSecret", "Authorization",
           "apiKey", "db-password", "aws_secret_access_key", "private_key")  # fmt: skip
@@ -68,6 +75,17 @@ def test_plain_text_is_unchanged():
 def test_values_of_secret_variables_are_found_anywhere(monkeypatch):
     monkeypatch.setenv("MY_SERVICE_API_KEY", "odd shape 42")
     assert redact({"note": "sent odd shape 42 twice"}) == {"note": f"sent {REDACTED} twice"}
+
+
+def test_values_of_secret_variables_in_json_leave_it_json(monkeypatch):
+    monkeypatch.setenv("ODD_PASSWORD", '"a": 1, ü\\')
+    monkeypatch.setenv("NUMBER_SECRET", "12345678")
+    row = {"a": 1, "text": 'so "a": 1, ü\\ it is', "list": [0.12345678, 12345678, "x12345678"]}
+    assert json.loads(redact_json(json.dumps(row))) == {
+        **row, "text": f"so {REDACTED} it is", "list": [0.12345678, 12345678, f"x{REDACTED}"],
+    }  # fmt: skip
+    plain = json.dumps({"a": 1, "text": "sk-learn-is-a-library", "token": "x"})
+    assert redact_json(plain) == plain
 
 
 def test_command_line():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +50,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
     from flowzoo.envs.episode.watchdog import watch
+    from flowzoo.envs.records import json_line
     from flowzoo.envs.tasks.task import get_problem
 
     check_count("n", options.n)
@@ -72,7 +72,7 @@ def run(options: Options) -> int:
             for record in Rollout(workflow, policy_map, seed=seed).run(
                 [EpisodeJob(p) for p in problems]
             ):
-                print(json.dumps(record.to_json()))
+                print(json_line(record.to_json()), end="")
             return 0
         for problem in problems:
             asyncio.run(show(workflow, policy_map, problem, seed, options.chats))

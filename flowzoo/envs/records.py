@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.frozen import quick_maker
+from flowzoo.provenance import redact_json
 
 FinishReason = Literal["stop", "length", "scripted"]
 
@@ -240,6 +242,7 @@ class EpisodeRecord:
 
 make_call = quick_maker(Call)
 """Fast constructor of `Call`."""
+_IDS = {"prompt_ids", "output_ids"}
 _CALL_FIELDS = tuple(field.name for field in fields(Call))
 _RECORD_FIELDS = tuple(field.name for field in fields(EpisodeRecord))
 
@@ -259,6 +262,24 @@ def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
     for name, value in changes.items():
         row[_CALL_INDICES[name]] = value
     return make_call(*row)  # positional: keyword arguments take three times as long
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """A line of JSON without the values of secret variables.
+
+    In calls with such a value, token ids become 0.
+
+    Args:
+        row: a new row of `to_json`, or any other.
+    """
+    line = json.dumps(row)
+    if redact_json(line) == line:
+        return line + "\n"
+    for call in row.get("calls", [row]):
+        text = json.dumps(call)
+        if redact_json(text) != text:
+            call.update({name: [0] * len(call[name]) for name in _IDS & call.keys()})
+    return redact_json(json.dumps(row)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,8 @@ class AgentProgram(NamedTuple):
     """Most runs that wait for replies at the same time."""
     repeatable: bool
     """True if another run with the same replies sends the same requests."""
+    variables: tuple[str, ...] = ()
+    """Environment variables that a command gets beside the usual ones."""
 
 
 class ProgramRequest(NamedTuple):

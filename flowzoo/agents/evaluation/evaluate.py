@@ -19,7 +19,7 @@ from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
-from flowzoo.envs.records import Judgment, Usage
+from flowzoo.envs.records import Judgment, Usage, json_line
 from flowzoo.errors import UsageError
 from flowzoo.files import lock_folder, read_rows, replace_text, write_json, writing
 from flowzoo.provenance import describe_run
@@ -162,11 +162,11 @@ def read_latencies(row: Mapping[str, Any]) -> tuple[str, Seconds]:
 
 def _append(path: Path, row: Any) -> None:
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(json_line(row))
 
 
 def _replace_rows(path: Path, rows: Sequence[Any]) -> None:
-    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    replace_text(path, "".join(map(json_line, rows)))
 
 
 @contextmanager

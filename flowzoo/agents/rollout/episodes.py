@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from flowzoo.envs import (
     WorkflowError,
 )
 from flowzoo.envs.external.text_env import chat
+from flowzoo.envs.records import json_line
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
@@ -200,7 +200,7 @@ class Sampler:
                 "transcript": error.transcript,
             }
             with self.failures.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json_line(line))
         counted = self.on_error == "count" or (
             self.on_error == "ungraded" and isinstance(error, UngradedError)
         )

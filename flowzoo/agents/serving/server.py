@@ -11,7 +11,7 @@ import uvicorn
 
 from flowzoo.agents.serving.app import make_app
 from flowzoo.agents.serving.service import TeamService
-from flowzoo.envs.door.server import server_config
+from flowzoo.envs.door.connection import server_config
 from flowzoo.errors import UsageError
 
 _LOOK_S = 0.05  # seconds between two looks at the end

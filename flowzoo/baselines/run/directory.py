@@ -39,6 +39,7 @@ from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.envs.records import json_line
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import free_path, lock_folder, read_sealed, sealed, write_json, writing
 from flowzoo.provenance import describe_run
@@ -237,10 +238,10 @@ class RunDirectory:
             write_json(self.root / SUMMARY, summary)
 
     @staticmethod
-    def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         with writing(path), path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             for row in rows:
-                file.write(json.dumps(row) + "\n")
+                file.write(json_line(row))
             file.flush()
             os.fsync(file.fileno())
 

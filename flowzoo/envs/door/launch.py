@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import inspect
 import os
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.door.guard import ProgramGuard
 from flowzoo.envs.door.run import ProgramRun, ends_noticed, kill_group
+from flowzoo.provenance import is_secret_name, redact
 
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 MOST_THREADS = 1024
 """Most threads of functions whose episodes have ended; threads cannot be killed."""
+INHERITED = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR",
+    "TEMP", "TMP", "PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "*_NUM_THREADS", "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY",
+    "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "*_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+)  # fmt: skip
+"""Patterns of the environment variables that commands inherit; secret names are left out."""
 _LONGEST = 500  # characters of a reason
 _NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
 _LOOK_S = 0.02  # seconds between two polls of a process
@@ -93,10 +103,21 @@ def _described(error: BaseException) -> str:
 
 
 def clean(reason: str, base_url: str, key: str) -> str:
-    """A reason as one line, without parts that differ between runs."""
-    text = " ".join(reason.replace(key, "KEY").replace(base_url, "URL").split())
+    """A reason as one line, without secrets and parts that differ between runs."""
+    text = redact(reason.replace(key, "KEY").replace(base_url, "URL"))
+    text = " ".join(text.split())
     text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def inherited(variables: Sequence[str]) -> dict[str, str]:
+    """The part of this process's environment for a command that needs `variables`."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in variables
+        or (any(fnmatch.fnmatchcase(name, of) for of in INHERITED) and not is_secret_name(name))
+    }
 
 
 async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
@@ -104,7 +125,7 @@ async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
     here = "127.0.0.1"
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
     environment = {
-        **os.environ,
+        **inherited(run.program.variables),
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_KEY": run.key,
         guard.mark[0]: guard.mark[1],

@@ -16,7 +16,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowzoo.envs.door.course import spot_digest
 from flowzoo.envs.door.guard import ProgramGuard
@@ -27,32 +27,11 @@ from flowzoo.errors import DivergedError, UsageError, missing_extra
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.applications import Starlette
 
 HOST = "127.0.0.1"
-_BACKLOG = 4096
 _FILES = 2**16
 _KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
-
-
-def server_config(app: Starlette, keep_alive_s: int, http: Any = "auto") -> uvicorn.Config:
-    """Server settings: no access log, no features for browsers."""
-    import uvicorn
-
-    return uvicorn.Config(
-        app,
-        http=http,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=keep_alive_s,
-        backlog=_BACKLOG,
-    )
 
 
 class ProgramRuns:
@@ -105,7 +84,7 @@ class Door:
         self.moving: set[ProgramRun] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.ticker: asyncio.Task[None] | None = None
-        self.socket = socket.create_server((HOST, 0), backlog=_BACKLOG)
+        self.socket = socket.create_server((HOST, 0))
         # Accepted connections inherit it; asyncio sets it only where the protocol is named. Without
         # it the body of an answer waits 40 ms for the client's acknowledgement of its head.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -114,13 +93,11 @@ class Door:
         self.base_url = f"http://{HOST}:{self.socket.getsockname()[1]}/v1"
         self.loop = asyncio.new_event_loop()
 
-    def start(self, app: Starlette) -> None:
+    def start(self, config: uvicorn.Config) -> None:
         """Serve on a separate thread."""
         import uvicorn
 
-        from flowzoo.envs.door.connection import Connection
-
-        server = uvicorn.Server(server_config(app, _KEEP_ALIVE_S, Connection))
+        server = uvicorn.Server(config)
         _allow_files()
 
         def serve() -> None:
@@ -246,10 +223,13 @@ def door() -> Door:
         if not _DOORS or _DOORS[0].process != os.getpid():  # a forked process has no threads
             try:
                 from flowzoo.envs.door.app import make_app
+                from flowzoo.envs.door.connection import server_config
+                from flowzoo.envs.door.program_connection import ProgramConnection
             except ImportError as error:
                 raise missing_extra("starlette", "programs", "an agent program") from error
             opened = Door()
-            opened.start(make_app(opened.runs))
+            app = make_app(opened.runs)
+            opened.start(server_config(app, _KEEP_ALIVE_S, ProgramConnection))
             _DOORS[:] = [opened]
         return _DOORS[0]
 

@@ -15,8 +15,10 @@ answer.
 
 `run` is a function `solve(problem, base_url, api_key) -> answer`, optionally async, its name
 (`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`) that gets
-`OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. The
-task parses the answer like a reply; a text that it cannot parse is the answer itself.
+`OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. Of
+other variables it inherits paths, locale, proxies and the like (`INHERITED` in
+`flowzoo/envs/door/launch.py`) and the names in `env`; a function runs in this process and can read
+all. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
 
 Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
 arrived for `settle` seconds. Within a phase they are sorted by role, agent and text, so timing does
@@ -37,6 +39,7 @@ episode, the program is run again with the same replies; if its requests then di
 | `seconds` | 120 | most seconds of a run, not counting waits for replies |
 | `request_bytes` | 4,194,304 | most bytes of a request |
 | `max_open` | 512; commands: 32 | most programs that run at the same time |
+| `env` | none | environment variables that a command gets too: `HF_TOKEN,MY_SETTING` |
 | `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
 
 A request is a turn even if its client disconnects. If the client had not read its whole reply, or
@@ -57,6 +60,7 @@ were answered with an error), `refusal` (code of the last), `unread`, `repeated`
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
 import sys
@@ -111,6 +115,7 @@ class OpenAIProgram(Workflow):
     request_bytes: int = field(default=2**22, kw_only=True)
     max_open: int | None = field(default=None, kw_only=True)
     repeatable: bool = field(default=True, kw_only=True)
+    env: str | Sequence[str] = field(default=(), kw_only=True)
 
     def __init__(self, run: Any, task: Any = "math", **settings: Any) -> None:
         """Make the workflow.
@@ -132,7 +137,9 @@ class OpenAIProgram(Workflow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", read_program(self.run))
         object.__setattr__(self, "roles", read_roles(self.roles or roles_beside(self.run)))
-        need_module("uvicorn", "an agent program")
+        for module in ("uvicorn", "httptools"):
+            need_module(module, "an agent program")
+        object.__setattr__(self, "env", read_variables(self.env, self.run))
         super().__post_init__()
         check_number("seconds", self.seconds, 0.001)
         check_number("settle", self.settle, 0, 60)
@@ -163,8 +170,10 @@ class OpenAIProgram(Workflow):
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        # The number of concurrent programs does not affect episodes.
-        return {name: value for name, value in super().spec.items() if name != "max_open"}
+        # The number of concurrent programs does not affect episodes. Without `env`, hashes are the
+        # ones from before this setting.
+        unheeded = {"max_open"} if self.env else {"max_open", "env"}
+        return {name: value for name, value in super().spec.items() if name not in unheeded}
 
     @cached_property
     def program(self) -> AgentProgram:
@@ -179,6 +188,7 @@ class OpenAIProgram(Workflow):
             request_bytes=self.request_bytes,
             max_open=self.open_limit,
             repeatable=self.repeatable,
+            variables=tuple(self.env),
         )
 
     def play(self, problem: Problem) -> Script:
@@ -312,6 +322,28 @@ def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
             raise UsageError(f"roles give {name!r} twice.")
         check_whole(f"roles: the number of {name}", count, 1)
     return tuple(pairs)
+
+
+def read_variables(names: str | Sequence[str], run: Any) -> tuple[str, ...]:
+    """Read names of environment variables, also from a text like `HF_TOKEN,MY_SETTING`.
+
+    Raises:
+        UsageError: a variable is not set, or the program is a function.
+    """
+    parts = names if isinstance(names, (list, tuple)) else str(names).split(",")
+    variables = tuple(part.strip() for part in parts)
+    if variables and not isinstance(run, tuple):
+        raise UsageError(
+            f"env={','.join(variables)} is for commands: a function runs in this process and reads "
+            "all variables. Leave it out."
+        )
+    for name in variables:
+        if name not in os.environ:
+            raise UsageError(
+                f"env: expected names of environment variables that are set, got {name!r}: set it, "
+                "or leave it out."
+            )
+    return variables
 
 
 def program_files(run: Any) -> dict[str, str]:

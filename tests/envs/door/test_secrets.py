@@ -1,0 +1,146 @@
+"""Environment of programs that are commands, and secrets of programs in records."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_programs import Client, play_together
+
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.specs import make_policy
+from flowzoo.baselines.run.directory import RunDirectory, plain
+from flowzoo.envs import EpisodeRecord, Workflow
+from flowzoo.envs.external.program import OpenAIProgram
+from flowzoo.errors import UsageError
+
+SECRETS = {
+    "HF_TOKEN": "hf_ThisIsSecret00",
+    "AWS_SECRET_ACCESS_KEY": 'wJalr/XUtn+FE"MI\\K7MDENG',
+    "PYTHON_KEYRING_PASSWORD": "a secret in words",
+}
+SHOWN = " ".join(SECRETS.values())
+USUAL = {
+    "PATH": os.environ["PATH"],
+    "LC_TIME": "C",
+    "PYTHONHASHSEED": "3",
+    "https_proxy": "http://user:word@127.0.0.1:1",
+    "REQUESTS_CA_BUNDLE": "/none",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SECRETS, **USUAL, "MY_SETTING": "7"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def command(source: str) -> tuple[str, ...]:
+    return sys.executable, "-S", "-c", source
+
+
+def environment_of(**settings: Any) -> dict[str, str]:
+    source = command("import json, os; print(json.dumps(dict(os.environ)))")
+    (episode,) = play_together(OpenAIProgram(source, roles="writer", **settings))
+    return json.loads(episode.finished().answer or "")
+
+
+def test_a_command_gets_the_usual_variables_and_the_named_ones():
+    environment = environment_of()
+    assert {name: environment.get(name) for name in USUAL} == USUAL
+    assert not environment.keys() & {*SECRETS, "MY_SETTING"}
+    assert environment["OPENAI_BASE_URL"].startswith("http://127.0.0.1:")
+    environment = environment_of(env="MY_SETTING, HF_TOKEN")
+    assert environment["MY_SETTING"] == "7"
+    assert environment.keys() & SECRETS.keys() == {"HF_TOKEN"}
+
+
+def solve(problem: str, base_url: str, key: str) -> str:
+    Client(base_url, key).ask("writer", f"{SHOWN} {problem}")
+    return SHOWN
+
+
+def fail(problem: str, base_url: str, key: str) -> str:
+    raise RuntimeError("x" * 470 + SHOWN)  # a reason has 500 characters
+
+
+PRINT = "import os, sys; print(*map(os.environ.get, sys.argv[1:]))"
+
+
+def played(workflow: Workflow, folder: Path) -> EpisodeRecord:
+    """The record of an evaluation that is saved in `folder`."""
+    policy_map = PolicyMap.shared(make_policy("pocket", oracle=workflow), workflow.role_counts())
+    store = EvaluationDirectory(folder, {})
+    (record,), _ = evaluate(workflow, policy_map, [workflow.task.problem(0)], store=store)
+    return record
+
+
+@pytest.mark.parametrize("name", ["function", "failure", "command"])
+def test_no_record_has_the_value_of_a_secret_variable(tmp_path, name):
+    program: Any = {
+        "function": lambda: OpenAIProgram(solve, roles="writer", at_once=1),
+        "failure": lambda: OpenAIProgram(fail, roles="writer"),
+        "command": lambda: OpenAIProgram(
+            (*command(PRINT), *SECRETS), roles="writer", env=",".join(SECRETS)
+        ),
+    }[name]()
+    record = played(program, tmp_path / "evaluation")
+    if name != "failure":  # a record in memory, which is graded and trained on, is as it was
+        assert record.answer == SHOWN
+    path = tmp_path / "transcripts.jsonl"
+    RunDirectory._write_lines(path, [plain(record)])
+    for file in (path, tmp_path / "evaluation" / "episodes.jsonl"):
+        text = file.read_text(encoding="utf-8")
+        assert "[redacted]" in text
+        for value in SECRETS.values():
+            assert json.dumps(value)[1:-1] not in text
+            assert value[:9] not in text
+        (row,) = map(json.loads, text.splitlines())
+        assert row["score"] == record.score
+        for call, saved in zip(record.calls, row["calls"], strict=True):
+            assert SHOWN in call.messages[-1]["content"]
+            assert saved["messages"][-1]["content"].startswith("[redacted] [redacted] ")
+            ids = saved.get("prompt_ids")
+            assert ids is None or (ids == [0] * len(call.prompt_ids) and any(call.prompt_ids))
+
+
+def test_a_record_without_secrets_is_written_as_it_is(tmp_path):
+    workflow = OpenAIProgram(
+        lambda problem, url, key: Client(url, key).ask("writer", problem), roles="writer"
+    )
+    record = played(workflow, tmp_path)
+    line = (tmp_path / "episodes.jsonl").read_text(encoding="utf-8")
+    assert line == json.dumps(record.to_json()) + "\n"
+
+
+def test_failures_of_scripts_are_saved_without_secrets(tmp_path):
+    class Broken(OpenAIProgram):
+        def _outcome(self, end: Any, uncalled: int) -> Any:
+            raise RuntimeError(f"no outcome for {end.answer}")
+
+    workflow, path = Broken(solve, roles="writer", at_once=1), tmp_path / "failures.jsonl"
+    policy_map = PolicyMap.shared(make_policy("pocket", oracle=workflow), workflow.role_counts())
+    rollout = Rollout(workflow, policy_map, on_error="count", failures=path)
+    assert rollout.run([EpisodeJob(workflow.task.problem(0))]) == []
+    text = path.read_text(encoding="utf-8")
+    assert "no outcome for" in text
+    assert "ThisIsSecret" not in text
+
+
+def test_variables_of_a_program_are_a_setting(tmp_path):
+    usual = OpenAIProgram(command(""), roles="writer")
+    assert "env" not in usual.spec
+    named = OpenAIProgram(command(""), roles="writer", env=["MY_SETTING"])
+    assert named.spec["env"] == ("MY_SETTING",)
+    assert named.spec_digest != usual.spec_digest
+    with pytest.raises(UsageError, match="'NO_SUCH_VARIABLE': set it, or leave it out"):
+        OpenAIProgram(command(""), roles="writer", env="NO_SUCH_VARIABLE")
+    with pytest.raises(UsageError, match="got 'True'"):  # what `--options env=true` gives
+        OpenAIProgram(command(""), roles="writer", env=True)
+    with pytest.raises(UsageError, match="env=MY_SETTING is for commands"):
+        OpenAIProgram(solve, roles="writer", env="MY_SETTING")
