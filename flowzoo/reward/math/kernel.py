@@ -1,7 +1,7 @@
 r"""Compiled pass for plain numbers in last boxes of replies.
 
 Other rows are left to the Python path, which returns the same verdicts (a test compares them).
-Numba is imported once a process has scored so many replies that this pays.
+Numba is imported once a process has scored enough replies for the import to pay.
 """
 
 from __future__ import annotations
