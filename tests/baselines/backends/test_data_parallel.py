@@ -80,8 +80,9 @@ def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
 
 
 def test_two_ranks_are_one_process(world):
+    published = {"coherence": True, "form": "published"}
     cases = [
-        {"kind": "full", "group": FSDP, "kl": True, "coherence": True, "tied": True},
+        {"kind": "full", "group": FSDP, "kl": True, "tied": True, **published},
         {"kind": "lora", "group": DDP, "layout": "padded", "rows": 9},
         {"kind": "full", "group": FSDP, "nan": True, "tokens": 8},
         {"kind": "backend"},

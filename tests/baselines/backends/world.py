@@ -59,6 +59,7 @@ def learners_of(case: dict[str, Any]) -> list[Learner]:
     config = LearnerConfig(
         loss=LossConfig(kl_coef=kl), lr=1e-3, role_gradients=case.get("roles", True),
         coherence=0.5 if case.get("coherence") else 0.0, layout=case.get("layout", "packed"),
+        coherence_form=case.get("form", "flowzoo"),
         microbatch_tokens=case.get("tokens", 32), updates_per_iteration=case.get("steps", 1),
         old_logp="recomputed" if case.get("steps", 1) > 1 else "sampler",
         importance_level="sequence" if case.get("steps", 1) > 1 else "token",

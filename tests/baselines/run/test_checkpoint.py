@@ -74,14 +74,15 @@ def test_resume_gives_bit_equal_updates(tmp_path):
     assert (second.iteration, second.steps) == (4, 4)
 
 
-def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
+@pytest.mark.parametrize("form", ["flowzoo", "published"])
+def test_resume_is_exact_with_everything_that_has_a_state(tmp_path, form):
     """Reference, running mean of gradients, and a schedule that counts both policies' updates."""
 
     def pair():
         config = LearnerConfig(
             lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
-            coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
-            updates_per_iteration="by_rows", rows_per_update=3,
+            coherence_form=form, coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed",
+            role_gradients=True, updates_per_iteration="by_rows", rows_per_update=3,
         )  # fmt: skip
         return {name: Learner(make_learner(seed).model, config, turn=UpdateTurn(seed, 2))
                 for seed, name in enumerate(("one", "two"))}  # fmt: skip
