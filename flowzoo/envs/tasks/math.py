@@ -579,7 +579,9 @@ class MathTask(DataTask[MathRow]):
         return extract(text, "lenient")
 
     def answer_published(self, text: str) -> str | None:
-        return read_answer(text)
+        """The last box; an empty one is no answer and no class of answers."""
+        answer = read_answer(text)
+        return answer if answer and not answer.isspace() else None
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]

@@ -13,8 +13,8 @@ READERS: dict[str, Any] = {
     "verdict": published.read_verdict,
     "choice": lambda text: published.read_choice(text, 3) or 1,
     "plan": lambda text: list(published.read_plan(text, "STRATEGY", 3)),
-    "answer": make_task("math").answer_published,
-    "program": make_task("code").answer_published,
+    "answer": published.read_answer,
+    "program": published.read_program,
 }
 
 
@@ -39,6 +39,15 @@ def test_thoughts_are_not_read():
     assert published.read_choice(f"{thought}\\boxed{{2}}", 3) == 2
     assert published.read_plan(thought, "STRATEGY", 3) == ("",)
     assert published.read_answer(thought) is None
+
+
+def test_a_task_reads_answers_as_the_public_code_and_an_empty_box_is_none():
+    math, code = make_task("math"), make_task("code")
+    assert math.answer_published("50 \\boxed{ 7 }") == " 7 "
+    for text in ("50", "\\boxed{}", "\\boxed{\n}", "\\boxed{7} \\boxed{8"):
+        assert math.answer_published(text) is None
+    assert code.answer_published("```\nprint(1)\n```") == "print(1)"
+    assert code.answer_published("print(1)") is None
 
 
 def test_other_tasks_are_read_strictly():
