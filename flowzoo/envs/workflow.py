@@ -37,6 +37,7 @@ Credit = Literal["team", "local", "mix"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: function from the reward parts of a call to its reward."""
+AnswerReader = Callable[[str], str | None]
 Roles = Mapping[str, int | tuple[str, ...]]
 """Number of agents by role ("voter": 2 gives voter_0 and voter_1), or their names."""
 
@@ -436,11 +437,11 @@ class Workflow:
         return self.preset in ("paper", "published")
 
     @property
-    def answer_readers(self) -> tuple[Callable[[str], str | None], ...]:
-        """Readers of a solver's reply for an `Ask`: strict and lenient, or the public code's."""
+    def answer_readers(self) -> tuple[AnswerReader, AnswerReader]:
+        """Readers of a solver's reply for an `Ask`, strict and lenient."""
         task = self.task
         if self.preset == "published":
-            return (task.answer_published,)
+            return task.answer_published, task.answer_published
         return task.answer, task.answer_lenient
 
     def read(self, reply: Reply) -> Any:

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
 """Variant that a file may have without being asked for."""
 BASE = "base"
-"""Field of a bundled file that stands for all files of a folder, with the settings that differ."""
+"""Field of a bundled file with changes to all files of a folder, which it names."""
 
 
 def bundled_names(folder: Path) -> list[str]:
@@ -79,7 +79,7 @@ def _read_config(name: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
 
 
 def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`table` with `changes`; of `options`, those of the same names."""
+    """`table` with `changes`, which replace only `options` of the same names."""
     options = [*table.get("options", ()), *changes.get("options", ())]
     by_name = {option.partition("=")[0]: option for option in options}
     return {**table, **changes, "options": list(by_name.values())} if changes else dict(table)

@@ -1,4 +1,4 @@
-r"""Readers of the preset `published`: those of the public code of arXiv 2605.24202.
+r"""Readers of the preset `published`, as in the public code of arXiv 2605.24202.
 
 Written anew from commit 6eafb3c of XHMY/marl-llm-workflows; `tools/published_readers.py` compares
 both.

@@ -76,10 +76,11 @@ def search_verdict(text: str) -> bool | None:
     return VERDICTS[matches[-1]] if matches else None
 
 
-READERS: Mapping[str, tuple[Callable[[str], bool | None], ...]] = {
+VerdictReader = Callable[[str], bool | None]
+READERS: Mapping[str, tuple[VerdictReader, VerdictReader]] = {
     "strict": (read_verdict, search_verdict),
     "paper": (boxed_verdict, search_verdict),
-    "published": (published.read_verdict,),
+    "published": (published.read_verdict, published.read_verdict),
     "dr_mas": (read_verdict, search_verdict),
 }
 """Readers of a verdict by preset, strict and lenient."""

@@ -80,10 +80,11 @@ def read_loosely(text: str, word: str, most: int) -> tuple[str, ...] | None:
     return parts or None
 
 
-READERS: Mapping[str, tuple[Callable[..., tuple[str, ...] | None], ...]] = {
+PlanReader = Callable[..., tuple[str, ...] | None]
+READERS: Mapping[str, tuple[PlanReader, PlanReader]] = {
     "strict": (read_plan, read_loosely),
     "paper": (read_parts, read_loosely),
-    "published": (published.read_plan,),
+    "published": (published.read_plan, published.read_plan),
 }
 """Readers of a plan by preset, strict and lenient."""
 
@@ -134,11 +135,9 @@ class OrchWorkers(Workflow):
 
     def play(self, problem: Problem) -> Script:
         word, most = WORDS[self.split_by], self.max_workers
-        plan = yield Ask(
-            "orchestrator_0",
-            self.prompts[self.split_by].format(problem=problem.text, most=most),
-            *(partial(reader, word=word, most=most) for reader in READERS[self.preset]),
-        )
+        strict, lenient = (partial(read, word=word, most=most) for read in READERS[self.preset])
+        proposal = self.prompts[self.split_by].format(problem=problem.text, most=most)
+        plan = yield Ask("orchestrator_0", proposal, strict, lenient)
         read = self.read(plan)
         parts = read or ("",) * most
         works = yield [

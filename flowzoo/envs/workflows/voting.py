@@ -55,10 +55,11 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import check_choice
 
 Aggregate = Literal["llm", "majority"]
-READERS: Mapping[str, tuple[Callable[..., int | None], ...]] = {
+ChoiceReader = Callable[..., int | None]
+READERS: Mapping[str, tuple[ChoiceReader, ChoiceReader]] = {
     "strict": (read_choice, lone_number),
     "paper": (boxed_number, lone_number),
-    "published": (published.read_choice,),
+    "published": (published.read_choice, published.read_choice),
 }
 """Readers of a choice by preset, strict and lenient."""
 
@@ -135,11 +136,9 @@ class Voting(Workflow):
         if self.aggregate == "majority":
             chosen = majority((yield EquivalenceClasses(tuple(answers))))
         else:
-            choice = yield Ask(
-                "aggregator_0",
-                self.aggregator_prompt(problem, drafts),
-                *(partial(reader, count=self.n_votes) for reader in READERS[self.preset]),
-            )
+            strict, lenient = (partial(read, count=self.n_votes) for read in READERS[self.preset])
+            ballot = self.aggregator_prompt(problem, drafts)
+            choice = yield Ask("aggregator_0", ballot, strict, lenient)
             number = self.read(choice)
             if number is None and self.follows_paper:
                 number = 1
