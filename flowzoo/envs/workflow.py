@@ -37,6 +37,7 @@ Credit = Literal["team", "local", "mix"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: function from the reward parts of a call to its reward."""
+AnswerReader = Callable[[str], str | None]
 Roles = Mapping[str, int | tuple[str, ...]]
 """Number of agents by role ("voter": 2 gives voter_0 and voter_1), or their names."""
 
@@ -150,7 +151,9 @@ class Workflow:
     task: Task
     """Source of problems and grader of answers."""
     preset: str = "strict"
-    """`strict`: unreadable replies abstain. `paper`: the published semantics, quirks included."""
+    """`strict`: unreadable replies abstain. `paper`: what arXiv 2605.24202 describes, with lenient
+    readers. `published`: the same with the readers of its public code; each is strict and lenient
+    in one (`flowzoo.envs.readers.published`)."""
     credit: Credit | CreditRule = "team"
     """Reward of a call: the team outcome, its role's own reward, alpha * team + local, or a custom
     rule: a function or its name, module:function or path/to/file.py:function."""
@@ -427,6 +430,19 @@ class Workflow:
         that are numbered there.
         """
         return self.agents[agent][0]
+
+    @property
+    def follows_paper(self) -> bool:
+        """True if episodes take the course of arXiv 2605.24202."""
+        return self.preset in ("paper", "published")
+
+    @property
+    def answer_readers(self) -> tuple[AnswerReader, AnswerReader]:
+        """Readers of a solver's reply for an `Ask`, strict and lenient."""
+        task = self.task
+        if self.preset == "published":
+            return task.answer_published, task.answer_published
+        return task.answer, task.answer_lenient
 
     def read(self, reply: Reply) -> Any:
         """The value of a reply: strict, or lenient under `preset="paper"`."""

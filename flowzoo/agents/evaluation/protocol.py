@@ -14,6 +14,8 @@ from flowzoo.seeding import key_digest
 
 SAME = ("task", "split", "problems", "problem_set")
 """Fields that two evaluations must share to be comparable at all."""
+READINGS = {"paper": "lenient", "published": "published"}
+"""Rules by which replies are read, by preset; others: strict."""
 
 
 def problem_set(problems: Sequence[Problem]) -> str:
@@ -53,8 +55,8 @@ def protocol_of(
 
     Returns:
         `problem_set` and `prompts` are hashes, `samples` episodes per problem, `reading` is
-        `strict`, or `lenient` under the preset "paper"; `policies` and `lengths` are by role or
-        agent, `decoding` by policy.
+        `strict`, or `lenient` and `published` under the presets "paper" and "published";
+        `policies` and `lengths` are by role or agent, `decoding` by policy.
     """
     names = [*policy_map.entries, *([JUDGE] if policy_map.judge else [])]
     policies = {name: policy_map.policy(name) for name in names}
@@ -67,7 +69,7 @@ def protocol_of(
         "problem_set": problem_set(problems),
         "samples": samples,
         "seed": seed,
-        "reading": "lenient" if workflow.preset == "paper" else "strict",
+        "reading": READINGS.get(workflow.preset, "strict"),
         "prompts": workflow.prompts_id,
         "settings": {**workflow.spec},
         "policies": {name: policy.name for name, policy in policies.items()},

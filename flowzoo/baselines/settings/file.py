@@ -15,11 +15,21 @@ from flowzoo.functions import PERMISSION
 FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
 """Variant that a file may have without being asked for."""
+BASE = "base"
+"""Field of a bundled file with changes to all files of a folder, which it names."""
 
 
 def bundled_names(folder: Path) -> list[str]:
-    """The TOML files below `folder` by the name that they are asked for with."""
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.toml"))
+    """The TOML files below `folder` by the name that they are asked for with.
+
+    Of a file with `base`: its name with that of every file of the base.
+    """
+    names: list[str] = []
+    for path in folder.rglob("*.toml"):
+        name, base = str(path.relative_to(folder).with_suffix("")), files.read_toml(path).get(BASE)
+        below = (folder / base).glob("*.toml") if base else ()
+        names += [f"{name}/{file.stem}" for file in below] if base else [name]
+    return sorted(names)
 
 
 def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -35,7 +45,7 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
 def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
     """Read the settings of a bundled file, or of a `.toml` path; either with `@VARIANT`."""
     stem, at, variant = name.partition("@")
-    path, table = read_toml("config", stem, FOLDER)
+    path, table, changes = _read_config(stem)
     if "cells" in table:
         raise UsageError(f"{path} has [[cells]] and is a matrix: run it with `flowzoo matrix`")
     variants = {key: table.pop(key) for key in list(table) if isinstance(table[key], dict)}
@@ -51,10 +61,29 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
         )
     # Every variant, so that a mistake in one shows before it is asked for.
     configs = {
-        key: from_table(table | fields, f"{path}, table [{key}]")
+        key: from_table(_changed(table | fields, changes), f"{path}, table [{key}]")
         for key, fields in variants.items()
     }
-    return configs[variant] if at else from_table(table, str(path))
+    return configs[variant] if at else from_table(_changed(table, changes), str(path))
+
+
+def _read_config(name: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """Path and table of a settings file, and what a file with `base` changes in it."""
+    if not name.endswith(".toml") and name not in (names := bundled_names(FOLDER)):
+        raise unknown("config", name, names)
+    above, _, file = name.rpartition("/")
+    path, changes = FOLDER / f"{above}.toml", {}
+    if path.is_file():
+        changes = files.read_toml(path)
+        name = f"{changes.pop(BASE)}/{file}"
+    return *read_toml("config", name, FOLDER), changes
+
+
+def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`table` with `changes`, which replace only `options` of the same names."""
+    options = [*table.get("options", ()), *changes.get("options", ())]
+    by_name = {option.partition("=")[0]: option for option in options}
+    return {**table, **changes, "options": list(by_name.values())} if changes else dict(table)
 
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:

@@ -22,6 +22,7 @@ from functools import cache
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
+from flowzoo.envs.readers.published import read_answer
 from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import (
     Columns,
@@ -576,6 +577,11 @@ class MathTask(DataTask[MathRow]):
     def answer_lenient(self, text: str) -> str | None:
         """The box, else the text after `####`, else an answer phrase, else the last number."""
         return extract(text, "lenient")
+
+    def answer_published(self, text: str) -> str | None:
+        """The last box; an empty one is no answer and no class of answers."""
+        answer = read_answer(text)
+        return answer if answer and not answer.isspace() else None
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]

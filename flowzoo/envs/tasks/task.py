@@ -200,6 +200,13 @@ class Task(ABC):
     def answer_lenient(self, text: str) -> str | None:
         """Parse the answer of a reply leniently, or None. Never raises."""
 
+    def answer_published(self, text: str) -> str | None:
+        """Parse the answer of a reply as the preset `published` does, or None. Never raises.
+
+        Default: strictly, for tasks that the public code does not have.
+        """
+        return self.answer(text)
+
     @abstractmethod
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]

@@ -127,9 +127,9 @@ def check_parsers(workflow: Workflow) -> None:
 
 
 def check_readers(task: Task) -> None:
-    """Check that `answer` and `answer_lenient` read any reply within `LIMIT_S` of CPU time."""
+    """Check that the readers of answers read any reply within `LIMIT_S` of CPU time."""
     problem = task.problem(0, "train")
-    for name in ("answer", "answer_lenient"):
+    for name in ("answer", "answer_lenient", "answer_published"):
         read_all(f"{name}()", getattr(task, name), expert_replies(task, problem) or [""])
 
 

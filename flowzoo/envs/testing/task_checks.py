@@ -160,7 +160,7 @@ def some_answers(task: Task, problem: Problem) -> Iterator[str | None]:
     for reply in expert_replies(task, problem):
         yield task.answer(reply)
     for text in (*HOSTILE.values(), *task.samples()):
-        for read in (task.answer, task.answer_lenient):
+        for read in (task.answer, task.answer_lenient, task.answer_published):
             answer = read(text)
             fits = answer is None or isinstance(answer, str)
             require(fits, f"{read.__name__}() returned {type(answer).__name__}, not a str or None")

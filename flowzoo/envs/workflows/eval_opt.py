@@ -23,6 +23,8 @@ generator writes a new attempt, until the evaluator accepts or no rounds are lef
   about the last attempt, since its verdict would have no effect: at most 5 calls with 3 rounds.
 * `paper` (arXiv 2605.24202): the last attempt is also evaluated (at most 6 calls), verdicts are
   searched for in the whole text, and the chat keeps the turns of both roles as assistant turns.
+* `published` (its public code): as `paper`, but only the first boxed verdict counts; without one
+  the loop continues.
 * `dr_mas` (the solver-verifier loop of Dr. MAS): strict flow with `max_rounds=2`; an unreadable
   verdict accepts.
 
@@ -39,11 +41,11 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from flowzoo.envs.readers import read_verdict
+from flowzoo.envs.readers import published, read_verdict
 from flowzoo.envs.readers.verdicts import VERDICTS, boxed_verdict
 from flowzoo.envs.script import (
     Ask,
@@ -62,7 +64,7 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, check_choice
 
 Tools = Literal["none", "tests"]
-ROUNDS = {"strict": 3, "paper": 3, "dr_mas": 2}
+ROUNDS = {"strict": 3, "paper": 3, "published": 3, "dr_mas": 2}
 CODE_ROUNDS = 2
 
 
@@ -72,6 +74,16 @@ def search_verdict(text: str) -> bool | None:
     # The plain search is forty times faster, and most long texts contain no verdict word.
     matches = re.findall(r"\b(?:in)?correct\b", text) if "correct" in text else []
     return VERDICTS[matches[-1]] if matches else None
+
+
+VerdictReader = Callable[[str], bool | None]
+READERS: Mapping[str, tuple[VerdictReader, VerdictReader]] = {
+    "strict": (read_verdict, search_verdict),
+    "paper": (boxed_verdict, search_verdict),
+    "published": (published.read_verdict, published.read_verdict),
+    "dr_mas": (read_verdict, search_verdict),
+}
+"""Readers of a verdict by preset, strict and lenient."""
 
 
 def count_verdict(verdict: bool | None, right: bool) -> str:
@@ -110,7 +122,7 @@ class EvalOpt(Workflow):
 
     name: ClassVar[str] = "eval_opt_v0"
     roles: ClassVar[Mapping[str, int]] = {"generator": 1, "evaluator": 1}
-    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "dr_mas")
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "published", "dr_mas")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code")
     prompts: ClassVar[Mapping[str, str]] = {
         "evaluate": "{problem}\n\nAnswer:\n{attempt}\n\nCheck this answer. Say what is wrong "
@@ -162,14 +174,14 @@ class EvalOpt(Workflow):
         return self.max_rounds or default
 
     def play(self, problem: Problem) -> Script:
-        rounds, paper, task = self.rounds, self.preset == "paper", self.task
+        rounds, paper, task = self.rounds, self.follows_paper, self.task
         counts: Counter[str] = Counter()
         history = [user(task.prompt(problem))]
         messages, first = history, None
         number = 0
         while True:
             number += 1
-            attempt = yield Ask("generator_0", messages, task.answer, task.answer_lenient)
+            attempt = yield Ask("generator_0", messages, *self.answer_readers)
             answer = self.read(attempt)
             grade = yield Grade(answer, of=attempt)
             yield InterimScore(grade.score)
@@ -184,9 +196,8 @@ class EvalOpt(Workflow):
                 ran = None if run is None else (yield run)
                 remark = report(ran, tested=run is None or bool(run.tests))
                 chat[-1]["content"] = f"{remark}\n\n{chat[-1]['content']}"
-            reader = boxed_verdict if paper else read_verdict
-            review = yield Ask("evaluator_0", chat, reader, search_verdict)
-            verdict = review.lenient if paper else review.strict
+            review = yield Ask("evaluator_0", chat, *READERS[self.preset])
+            verdict: bool | None = self.read(review)
             counts[count_verdict(verdict, right)] += 1
             yield RoleScore(review, float(verdict is not None and verdict == right))
             accepted = verdict or (verdict is None and self.preset == "dr_mas")
@@ -204,7 +215,7 @@ class EvalOpt(Workflow):
         return Outcome(answer, grade.score, facts | {name: counts[name] for name in names})
 
     def evaluation(self, problem: Problem, attempt: str, history: list[Message]) -> list[Message]:
-        if self.preset == "paper":
+        if self.follows_paper:
             return [*history, user(self.wording("evaluate_history"))]
         text = self.wording("evaluate").format(problem=problem.text, attempt=attempt.strip())
         return [user(text)]
@@ -213,7 +224,7 @@ class EvalOpt(Workflow):
         self, problem: Problem, attempt: str, critique: str, history: list[Message]
     ) -> list[Message]:
         """The generator's chat for a second or later attempt."""
-        if self.preset == "paper":
+        if self.follows_paper:
             return [*history, user(self.wording("improve_history"))]
         return [
             user(self.task.prompt(problem)),
@@ -228,7 +239,7 @@ class EvalOpt(Workflow):
         solution = self.task.solve(problem, rng, right if role == "generator" else True)
         if role == "generator":
             return solution
-        if self.preset == "paper":
+        if self.follows_paper:
             attempt = [m["content"] for m in messages if m["role"] == "assistant"][-1]
         else:
             mark = "\nProgram:\n" if self.task.kind == "code" else "\nAnswer:\n"

@@ -17,7 +17,7 @@ strategy each, and a synthesizer writes the final answer from their solutions.
 |---|---|---|
 | `max_workers` | 3 | most strategies in use |
 | `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does only its part; role scores of workers and orchestrator are then unknown |
-| `preset` | `"strict"` | without a readable line the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text |
+| `preset` | `"strict"` | without a readable line the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text; `"published"` (its public code): the same with labels anywhere, and texts of several lines, sorted by number |
 
 In `env(...)` the argument `split` is called `split_by`, since `split` is the task's split.
 
@@ -32,12 +32,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from flowzoo.envs.readers import read_plan
+from flowzoo.envs.readers import published, read_plan
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, RoleScore, Script
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
@@ -80,13 +80,22 @@ def read_loosely(text: str, word: str, most: int) -> tuple[str, ...] | None:
     return parts or None
 
 
+PlanReader = Callable[..., tuple[str, ...] | None]
+READERS: Mapping[str, tuple[PlanReader, PlanReader]] = {
+    "strict": (read_plan, read_loosely),
+    "paper": (read_parts, read_loosely),
+    "published": (published.read_plan, published.read_plan),
+}
+"""Readers of a plan by preset, strict and lenient."""
+
+
 @dataclass(frozen=True)
 class OrchWorkers(Workflow):
     """Plan, work in parallel, synthesize."""
 
     name: ClassVar[str] = "orch_workers_v0"
     roles: ClassVar[Mapping[str, int]] = {"orchestrator": 1, "worker": 3, "synthesizer": 1}
-    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "published")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code")
     prompts: ClassVar[Mapping[str, str]] = {
         "strategies": "{problem}\n\nDo not solve this. Name 1 to {most} strategies for solving it, "
@@ -125,17 +134,14 @@ class OrchWorkers(Workflow):
         return IDEAS.get(self.task.kind, IDEAS["math"])
 
     def play(self, problem: Problem) -> Script:
-        task, word, most = self.task, WORDS[self.split_by], self.max_workers
-        plan = yield Ask(
-            "orchestrator_0",
-            self.prompts[self.split_by].format(problem=problem.text, most=most),
-            partial(read_parts if self.preset == "paper" else read_plan, word=word, most=most),
-            partial(read_loosely, word=word, most=most),
-        )
+        word, most = WORDS[self.split_by], self.max_workers
+        strict, lenient = (partial(read, word=word, most=most) for read in READERS[self.preset])
+        proposal = self.prompts[self.split_by].format(problem=problem.text, most=most)
+        plan = yield Ask("orchestrator_0", proposal, strict, lenient)
         read = self.read(plan)
         parts = read or ("",) * most
         works = yield [
-            Ask(f"worker_{slot}", self.order(problem, part), task.answer, task.answer_lenient)
+            Ask(f"worker_{slot}", self.order(problem, part), *self.answer_readers)
             for slot, part in enumerate(parts)
         ]
         right: list[bool] = []
@@ -143,9 +149,8 @@ class OrchWorkers(Workflow):
             grades = yield [Grade(self.read(work), of=work) for work in works]
             right = [grade.score >= 1.0 for grade in grades]
             yield RoleScore(plan, 0.0 if read is None else sum(right) / len(right))
-        final = yield Ask(
-            "synthesizer_0", self.digest(problem, parts, works), task.answer, task.answer_lenient
-        )
+        digest = self.digest(problem, parts, works)
+        final = yield Ask("synthesizer_0", digest, *self.answer_readers)
         answer = self.read(final)
         grade = yield Grade(answer, of=final)
         contested = any(right) and not all(right)

@@ -18,7 +18,8 @@ with `--match tokens`) and takes a majority vote.
 
 ## Arguments
 `preset`: `strict` reads only boxed answers, fenced programs and replies that are just a program;
-`paper` also reads the task's fallbacks. All arguments of `Workflow` (`credit`, `format_penalty` …)
+`paper` also reads the task's fallbacks; `published` reads as the public code of arXiv 2605.24202,
+the last box or the last closed block and nothing else. All arguments of `Workflow` (`credit`, `format_penalty` …)
 and of the task (`level`, `data` …) are accepted.
 
 ## Version history
@@ -42,13 +43,13 @@ class Single(Workflow):
 
     name: ClassVar[str] = "single_v0"
     roles: ClassVar[Mapping[str, int]] = {"generator": 1}
-    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "published")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code", "search", "actions")
     own_kinds: ClassVar[bool] = True
 
     def play(self, problem: Problem) -> Script:
         task = self.task
-        reply = yield Ask("generator_0", task.prompt(problem), task.answer, task.answer_lenient)
+        reply = yield Ask("generator_0", task.prompt(problem), *self.answer_readers)
         answer = self.read(reply)
         grade = yield Grade(answer, of=reply)
         return Outcome(answer, grade.score, {"status": grade.status})

@@ -17,7 +17,7 @@ and never writes a new one.
 |---|---|---|
 | `n_votes` | 3 | generators asked in parallel |
 | `aggregate` | `"llm"` | `"majority"` counts votes over equivalent answers (code: the same on the public inputs) instead (no aggregator agent); ties go to the class of the lowest slot |
-| `preset` | `"strict"` | an unreadable choice abstains, and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1 |
+| `preset` | `"strict"` | an unreadable choice abstains, and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1; `"published"` (its public code): the first box with a number, else the first lone digit, else candidate 1 |
 
 Facts in `info` at the end: `any_correct`, `all_correct`, `contested` (some but not all candidates
 are right), `recovered` (contested, with a right choice), `chosen` (index, or -1),
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from flowzoo.envs.readers import read_choice
+from flowzoo.envs.readers import published, read_choice
 from flowzoo.envs.script import (
     Ask,
     EquivalenceClasses,
@@ -55,6 +55,13 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import check_choice
 
 Aggregate = Literal["llm", "majority"]
+ChoiceReader = Callable[..., int | None]
+READERS: Mapping[str, tuple[ChoiceReader, ChoiceReader]] = {
+    "strict": (read_choice, lone_number),
+    "paper": (boxed_number, lone_number),
+    "published": (published.read_choice, published.read_choice),
+}
+"""Readers of a choice by preset, strict and lenient."""
 
 
 def majority(classes: Sequence[int]) -> int | None:
@@ -87,7 +94,7 @@ class Voting(Workflow):
 
     name: ClassVar[str] = "voting_v0"
     roles: ClassVar[Mapping[str, int]] = {"generator": 3, "aggregator": 1}
-    presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
+    presets: ClassVar[tuple[str, ...]] = ("strict", "paper", "published")
     kinds: ClassVar[tuple[str, ...]] = ("math", "code", "actions")
     own_kinds: ClassVar[bool] = True
     prompts: ClassVar[Mapping[str, str]] = {
@@ -119,17 +126,9 @@ class Voting(Workflow):
         """The voters' own names, but for programs, whose voting is another class there."""
         return super().trajectory(agent) if self.task.kind == "code" else agent
 
-    @property
-    def reader(self) -> Callable[..., int | None]:
-        """The strict reader of choices; the published one reads only a box."""
-        return boxed_number if self.preset == "paper" else read_choice
-
     def play(self, problem: Problem) -> Script:
-        task, prompt = self.task, self.task.prompt(problem)
-        strict, lenient = task.answer, task.answer_lenient
-        drafts = yield [
-            Ask(f"generator_{slot}", prompt, strict, lenient) for slot in range(self.n_votes)
-        ]
+        prompt, readers = self.task.prompt(problem), self.answer_readers
+        drafts = yield [Ask(f"generator_{slot}", prompt, *readers) for slot in range(self.n_votes)]
         answers = list(map(self.read, drafts))
         grades = yield [
             Grade(answer, of=draft) for answer, draft in zip(answers, drafts, strict=True)
@@ -137,14 +136,11 @@ class Voting(Workflow):
         if self.aggregate == "majority":
             chosen = majority((yield EquivalenceClasses(tuple(answers))))
         else:
-            choice = yield Ask(
-                "aggregator_0",
-                self.aggregator_prompt(problem, drafts),
-                partial(self.reader, count=self.n_votes),
-                partial(lone_number, count=self.n_votes),
-            )
+            strict, lenient = (partial(read, count=self.n_votes) for read in READERS[self.preset])
+            ballot = self.aggregator_prompt(problem, drafts)
+            choice = yield Ask("aggregator_0", ballot, strict, lenient)
             number = self.read(choice)
-            if number is None and self.preset == "paper":
+            if number is None and self.follows_paper:
                 number = 1
             chosen = None if number is None else number - 1
             yield RoleScore(choice, 0.0 if chosen is None else grades[chosen].score)

@@ -1,6 +1,6 @@
 """Settings from files: every bundled one loads, mistakes are named, the command line wins."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,11 @@ def test_there_is_a_config_for_every_published_run():
     names = bundled_names(FOLDER)
     workflows, tasks = ("voting", "eval_opt", "orch_workers", "single"), ("math", "code")
     assert {f"paper/{flow}-{task}" for flow in workflows for task in tasks} < set(names)
-    assert {name.partition("/")[0] for name in names} == {"paper", "dr_mas", "at_grpo", "magrpo"}
+    published = [name.replace("paper/", "published/") for name in names if "paper/" in name]
+    assert [name for name in names if "published" in name] == published
+    assert {name.partition("/")[0] for name in names if name not in published} == {
+        "paper", "dr_mas", "at_grpo", "magrpo",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", bundled_names(FOLDER))
@@ -70,6 +74,43 @@ def test_what_the_paper_published_is_in_its_files():
     assert load_config("paper/single-code").max_prompt == 4096
     assert load_config("at_grpo/plan_path").candidates == 4
     assert load_config("dr_mas/search").updates == 5
+
+
+LENGTHS = {
+    "eval_opt-math": (30720, 5120), "voting-math": (20480, 5120),
+    "orch_workers-math": (20480, 5120), "single-math": (15360, 5120),
+    "eval_opt-code": (10240, 2048), "voting-code": (10240, 2048),
+    "orch_workers-code": (10240, 2048), "single-code": (4096, 2048),
+}  # fmt: skip
+"""Most tokens of a prompt and a reply in the task configurations of the public code."""
+
+
+@pytest.mark.parametrize("size", ["", "@pocket"])
+@pytest.mark.parametrize("run", LENGTHS)
+def test_a_published_config_is_the_papers_but_for_what_the_public_code_does(run, size):
+    paper, published = load_config(f"paper/{run}{size}"), load_config(f"published/{run}{size}")
+    assert size or LENGTHS[run] == (published.max_prompt, published.max_tokens)
+    assert published == replace(
+        paper,
+        options=("preset=published", *paper.options[1:]),
+        schedule_clock="published",
+        truncated="train",
+        old_logp="recomputed",
+        importance_cap=1.0,
+        importance_floor=1.0,
+        eval_every=10,
+        checkpoint_every=5,
+    )
+    assert command_line("--config", f"published/{run}{size}") == published
+
+
+def test_what_a_base_is_for_is_not_asked_for_itself():
+    with pytest.raises(UsageError, match="unknown config 'published'"):
+        load_config("published")
+    with pytest.raises(UsageError, match="Did you mean 'published/voting-math'"):
+        load_config("published/votin-math")
+    with pytest.raises(UsageError, match="'poket'"):
+        load_config("published/voting-math@poket")
 
 
 def test_a_variant_changes_what_it_names_and_keeps_the_rest(tmp_path):

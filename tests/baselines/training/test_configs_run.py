@@ -34,7 +34,9 @@ def tiny(name: str, out: Path) -> Any:
 
 FULL = (
     "at_grpo/sudoku", "paper/eval_opt-math", "paper/orch_workers-code", "paper/orch_workers-math",
-    "paper/single-code", "paper/voting-code", "paper/voting-math",
+    "paper/single-code", "paper/voting-code", "paper/voting-math", "published/eval_opt-code",
+    "published/eval_opt-math", "published/orch_workers-code", "published/single-code",
+    "published/single-math", "published/voting-code", "published/voting-math",
 )  # fmt: skip
 """Workflows and tasks that other configs have too."""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.envs.readers import read_choice, read_plan, read_tests, read_verdict
+from flowzoo.envs.readers import published, read_choice, read_plan, read_tests, read_verdict
 from flowzoo.reward.code.score import bare_program
 
 PIECES = (
@@ -27,6 +27,13 @@ READERS = (
     partial(read_tests, entry=None),
     bare_program,
 )
+PUBLISHED = (
+    published.read_verdict,
+    partial(published.read_choice, count=3),
+    partial(published.read_plan, word="STRATEGY", most=3),
+    published.read_answer,
+    published.read_program,
+)
 CPU_S = 5.0
 """For one reply; what is linear takes milliseconds."""
 
@@ -39,6 +46,11 @@ def test_any_mixture_is_read_or_not_and_never_raises(text):
     for reader in READERS[2:]:
         results = reader(text)
         assert results is None or len(results) > 0
+    verdict, choice, plan, answer, program = (reader(text) for reader in PUBLISHED)
+    assert verdict in (None, True, False)
+    assert choice in (None, 1, 2, 3)
+    assert 1 <= len(plan) <= 3
+    assert {type(answer), type(program)} <= {str, type(None)}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +60,7 @@ def test_long_replies_cost_little(piece):
     for start in ("", "Candidate 1 ", "STRATEGY 1: ", "print(1)\n", "[", "```python\n"):
         for size in (9_900, 50_000):
             text = start + piece * (size // len(piece))
-            for reader in READERS:
+            for reader in (*READERS, *PUBLISHED):
                 before = time.process_time()
                 reader(text)
                 assert time.process_time() - before < CPU_S

@@ -145,3 +145,17 @@ def test_workers_and_synthesizer_write_programs():
     worker, final = results.calls[1], results.calls[-1]
     assert worker.messages[0]["content"].endswith("Put its code in a ```python block.")
     assert final.messages[0]["content"].endswith("Write the final program.")
+
+
+def test_published_takes_the_last_closed_block_alone():
+    block = f"```python\n{PROBLEM.gold}\n```"
+    for text, score in (
+        (block, 1.0),
+        (block.replace("python", ""), 1.0),
+        (f"{block}\nIt prints:\n```text\n1\n```", 0.0),
+        (block.removesuffix("```"), 0.0),
+        (PROBLEM.gold, 0.0),
+        ("```python\n```", 0.0),
+    ):
+        workflow = make_workflow("single_v0", "code", preset="published")
+        assert play(workflow, {"generator_0": [text]}).score == score

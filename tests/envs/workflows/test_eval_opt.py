@@ -186,3 +186,24 @@ def test_one_round_is_never_evaluated_in_strict(play):
     finished = play("eval_opt_v0", {"generator_0": [RIGHT]}, max_rounds=1)
     assert (len(finished.calls), finished.score) == (1, 1.0)
     assert finished.returns == {"generator_0": 1.0, "evaluator_0": 0.0}
+
+
+def test_published_takes_the_first_boxed_verdict_and_goes_on_without_one(play):
+    """(published): the flow of paper, in which words decide nothing."""
+    reviews = [
+        "I cannot say that it is correct.",
+        "\\boxed{Incorrect}, no: \\boxed{Correct}",
+        "Correct",
+    ]
+    finished = play("eval_opt_v0", replies([WRONG] * 2 + [RIGHT], reviews), preset="published")
+    assert len(finished.calls) == 6
+    assert [(call.strict, call.lenient) for call in finished.calls[1::2]] == [
+        (False, False), (True, True), (False, False),
+    ]  # fmt: skip
+    assert [call.reward for call in finished.calls] == [1.0] * 6
+    assert (finished.facts["abstained"], finished.facts["true_reject"]) == (2, 1)
+    assert [m["role"] for m in finished.calls[3].messages] == [
+        "user", "assistant", "assistant", "assistant", "user",
+    ]  # fmt: skip
+    paper = play("eval_opt_v0", replies([WRONG], reviews[:1]), preset="paper")
+    assert (len(paper.calls), paper.facts["false_accept"]) == (2, 1)

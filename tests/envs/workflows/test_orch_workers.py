@@ -144,3 +144,30 @@ def test_max_workers_sets_agents_and_prompt(play):
     finished = play("orch_workers_v0", replies(PLAN, [RIGHT], RIGHT), max_workers=1)
     assert "Name 1 to 1 strategies" in finished.calls[0].messages[0]["content"]
     assert set(finished.returns) == {"orchestrator_0", "worker_0", "synthesizer_0"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        ("Here strategy 2: guess\nstrategy 1: multiply\nfirst", ("multiply\nfirst", "guess")),
+        ("1. guess\n   and check\n2. multiply", ("guess\n   and check", "multiply")),
+        ("STRATEGY 4: d\nSTRATEGY 3: c\nSTRATEGY 2: b\nSTRATEGY 1: a", ("a", "b", "c")),
+        ("", ("",)),
+    ],
+)
+def test_published_plans(play, plan, parts):
+    """(published): one worker for an empty plan; more parts than workers are cut, not refused."""
+    works = [RIGHT] * len(parts)
+    finished = play("orch_workers_v0", replies(plan, works, RIGHT), preset="published")
+    orders = [call.messages[0]["content"] for call in finished.calls[1:-1]]
+    assert orders == [f"{PROMPT}\n\nStrategy: {part}" if part else PROMPT for part in parts]
+    assert (finished.score, finished.facts["workers"]) == (1.0, len(parts))
+    assert finished.facts["abstained"] is False
+
+
+def test_published_pays_nobody_for_an_answer_without_a_box(play):
+    texts = replies(PLAN, [RIGHT, RIGHT], "The answer is 14.")
+    finished = play("orch_workers_v0", texts, preset="published")
+    assert (finished.answer, finished.score) == (None, 0.0)
+    assert [call.reward for call in finished.calls] == [0.0] * 4
+    assert play("orch_workers_v0", texts, preset="paper").score == 1.0

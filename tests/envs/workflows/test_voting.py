@@ -172,3 +172,20 @@ def test_the_expert_finds_the_only_right_candidate(right):
     for skill, expected in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
         choice = workflow.expert("aggregator", messages, problem, random.Random(0), skill)
         assert boxed_number(choice, 3) in expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen"),
+    [
+        ("\\boxed{3}, not \\boxed{2}", 2),
+        ("\\boxed{14}: candidates 2 and 1", 1),
+        ("Of 5 candidates the right one is 2.", 0),
+        ("none", 0),
+        ("", 0),
+    ],
+)
+def test_published_takes_the_first_box_the_first_digit_or_the_first_candidate(play, choice, chosen):
+    drafts = ("\\boxed{14}", "\\boxed{14}", "14")
+    finished = play("voting_v0", replies(*drafts, choice=choice), preset="published")
+    assert (finished.facts["chosen"], finished.facts["abstained"]) == (chosen, False)
+    assert [call.reward for call in finished.calls] == [float(chosen < 2)] * 4  # 14 has no box

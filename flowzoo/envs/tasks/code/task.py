@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
+from flowzoo.envs.readers.published import read_program
 from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks.code.family import (
     CodeDraft,
@@ -306,6 +307,9 @@ class CodeTask(DataTask[CodeRow]):
     def answer_lenient(self, text: str) -> str | None:
         """Like `answer`; else an unclosed block, or the reply from its first line of code."""
         return extract_code(text, "lenient")
+
+    def answer_published(self, text: str) -> str | None:
+        return read_program(text)
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
