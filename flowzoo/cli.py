@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.commands.stopping import STOP, kept_by
-from flowzoo.errors import FlowzooError, missing_module
+from flowzoo.errors import ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
 from flowzoo.start import is_command
 
@@ -128,6 +128,11 @@ def _run_command(options: Any) -> int:
         register_all()
     try:
         return call_contained(module.run, title, options)
+    except ExitError as error:
+        closed = getattr(error.__cause__, "__context__", None)
+        if isinstance(closed, BrokenPipeError):  # of which Rich makes an exit
+            raise closed from None
+        raise
     except ModuleNotFoundError as error:
         missing = missing_module(error, title)
         if missing is None:
