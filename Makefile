@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := train,gguf,data,openai,programs,docker,search,writing,wandb,trackio,scale,report,docs,dev
+EXTRAS := train,gguf,data,openai,programs,mcp,docker,search,writing,wandb,trackio,scale,report,docs,dev
 # One more than the cores that are aimed at: some tests wait for programs, servers and clusters.
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
