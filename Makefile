@@ -71,7 +71,7 @@ define tests
 trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
 $(BUT_VLLM) -m $(1) || failed=1; \
 wait $$vllm || failed=1; \
-echo "== the tests of vLLM, which ran beside the others"; \
+echo "== the tests of vLLM"; \
 cat $$said; exit $$failed
 endef
 
