@@ -90,7 +90,7 @@ def run(options: Options) -> int:
 
 
 def print_deviations(options: Options) -> int:
-    """Print the published settings of a bundled configuration beside those of this command."""
+    """Print the published settings of a bundled configuration and what this command would set."""
     from flowzoo.baselines.settings.deviations import STATES, deviations
 
     if not options.config:
@@ -113,7 +113,7 @@ def print_deviations(options: Options) -> int:
     for row in sorted(rows, key=lambda row: STATES.index(row.state)):
         reason = "none is stated" if row.state == "unstated" else row.reason
         number = sources.index(row.source) + 1
-        cells = (row.field, row.published, row.ours, reason, number)
+        cells = (row.field, row.published, row.value, reason, number)
         table.add_row(*(Text(str(cell)) for cell in cells))
     console = Console(highlight=False)
     console.print(table)

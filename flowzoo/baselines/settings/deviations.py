@@ -35,7 +35,8 @@ class PublishedField:
 
     field: str
     published: Any
-    ours: Any
+    value: Any
+    """Ours."""
     state: State
     """`differs`: for the stated reason. `property`: no setting says it. `unstated`: ours is neither
     the published value nor the one that the reason is given for."""
@@ -70,17 +71,17 @@ def published_facts() -> list[dict[str, Any]]:
 
 def _rows(facts: Mapping[str, Any], settings: _Settings) -> Iterator[PublishedField]:
     source = facts["source"]
-    for field, said in facts.get("fields", {}).items():
-        stated = said if isinstance(said, dict) else {"published": said, "ours": said, "why": ""}
-        published, ours, state = stated["published"], settings.value(field), "unstated"
-        if ours == stated["ours"]:
-            state = "differs" if stated["why"] else "equal"
-        reason = stated["why"] if state == "differs" else ""
-        yield PublishedField(field, published, ours, state, reason, source)
-    for field, said in facts.get("properties", {}).items():
-        yield PublishedField(
-            field, said["published"], said["ours"], "property", said["why"], source
-        )
+    for field, entry in facts.get("fields", {}).items():
+        if not isinstance(entry, dict):
+            entry = {"published": entry, "ours": entry, "why": ""}
+        value, reason = settings.value(field), entry["why"]
+        state: State = "differs" if reason else "equal"
+        if value != entry["ours"]:
+            state, reason = "unstated", ""
+        yield PublishedField(field, entry["published"], value, state, reason, source)
+    for field, entry in facts.get("properties", {}).items():
+        texts = entry["published"], entry["ours"]
+        yield PublishedField(field, *texts, "property", entry["why"], source)
 
 
 class _Settings:
@@ -91,7 +92,7 @@ class _Settings:
         unread = tuple(word for word in config.options if not word.startswith("data="))
         outline = outline_run(replace(config, options=unread))
         assert outline.algorithm is not None
-        self._places = (
+        self._holders = (
             read_settings(config.options),
             vars(outline.config),
             {**PLAIN, "old_logp": config.usual_old_logp},
@@ -103,8 +104,9 @@ class _Settings:
 
     def value(self, name: str) -> Any:
         """The setting of that name, as TOML has it; None if there is none."""
-        for place in self._places:
-            found = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
-            if found is not None:
-                return list(found) if isinstance(found, tuple) else found
+        for holder in self._holders:
+            by_name = isinstance(holder, Mapping)
+            value = holder.get(name) if by_name else getattr(holder, name, None)
+            if value is not None:
+                return list(value) if isinstance(value, tuple) else value
         return None

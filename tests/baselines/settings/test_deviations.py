@@ -27,14 +27,14 @@ def test_no_bundled_configuration_differs_without_a_reason(name):
     assert len(rows) >= 40
     assert Counter(row.field for row in rows).most_common(1)[0][1] == 1, "a field has one source"
     assert all(row.reason for row in rows if row.state != "equal")
-    assert not [row.field for row in rows if row.state == "differs" and row.published == row.ours]
-    assert not [row.field for row in rows if row.state != "property" and row.ours is None]
+    assert not [row.field for row in rows if row.state == "differs" and row.published == row.value]
+    assert not [row.field for row in rows if row.state != "property" and row.value is None]
 
 
 CHANGES: dict[str, dict[str, Any]] = {
     "lr": {"lr": 3e-3}, "problems": {"problems": 3}, "samples": {"samples": 7},
     "max_tokens": {"max_tokens": 99}, "max_prompt": {"max_prompt": 999}, "clip_norm":
-    {"clip_norm": 9.0}, "truncated": {"truncated": "penalize"}, "min_lr": {"min_lr": 1e-9},
+    {"clip_norm": 9.0}, "truncated": {"truncated": "penalize"},
     "eval_temperature": {"eval_temperature": 0.25}, "model": {"model": "Qwen/Qwen3-0.6B"},
 }  # fmt: skip
 """A change of settings by the field that shows it."""
@@ -66,7 +66,7 @@ def test_options_and_the_algorithms_choices_are_compared_too():
 def test_every_group_of_facts_is_of_a_configuration_and_a_file_at_a_commit():
     for facts in published_facts():
         assert set(facts) <= {"configs", "source", "fields", "properties"}
-        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{7}:[\w-]\S*\.\w+", facts["source"])
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{7}:[\w-][^:]*\.\w+", facts["source"])
         assert all(matching(NAMES, pattern) for pattern in facts["configs"]), facts["configs"]
 
 
@@ -78,7 +78,7 @@ def test_the_command_prints_the_table_and_loads_nothing(capsys):
     assert " 0 changed by @VARIANT or this command" in printed
     assert main([*words, "--lr", "1", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [(row["field"], row["published"], row["ours"]) for row in rows
+    assert [(row["field"], row["published"], row["value"]) for row in rows
             if row["state"] == "unstated"] == [("lr", 2e-5, 1.0)]  # fmt: skip
 
 
