@@ -9,8 +9,9 @@ import logging
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from flowzoo.commands.shared import (
     quiet_transformers,
 )
 from flowzoo.commands.stopping import STOP, interruptible
+from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
@@ -43,9 +45,12 @@ class Options:
     `paper/voting-math@pocket`, or a path to a .toml file. Command-line options override it."""
     restart: bool = False
     """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
+    deviations: bool = False
+    """Only print the settings of a bundled `config` beside the published ones: field, published,
+    ours, reason of the difference. Nothing is loaded."""
     code: CodeOptions = field(default_factory=CodeOptions)
     json: bool = False
-    """Print the final summary as one JSON object instead of text."""
+    """Print the final summary, or the `deviations`, as one JSON object instead of text."""
 
 
 def read_config(name: str) -> Options:
@@ -55,6 +60,8 @@ def read_config(name: str) -> Options:
 
 def run(options: Options) -> int:
     """Train and print the summary."""
+    if options.deviations:
+        return print_deviations(options)
     check_start("train", options.settings)
     check_settings(options.settings)
     if options.settings.backend == "torchrun":
@@ -79,6 +86,45 @@ def run(options: Options) -> int:
         print(json.dumps(summary))
     else:
         print_summary(summary, trainer.run.root)
+    return 0
+
+
+def print_deviations(options: Options) -> int:
+    """Print the published settings of a bundled configuration and what this command would set."""
+    from flowzoo.baselines.settings.deviations import STATES, deviations
+
+    if not options.config:
+        raise UsageError(
+            "--deviations compares bundled settings with the published ones: name them with "
+            "--config, e.g. paper/voting-math"
+        )
+    rows = deviations(options.config.partition("@")[0], options.settings)
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("field", "published", "ours", "reason", "source"):
+        table.add_column(name, overflow="fold")
+    sources = list(dict.fromkeys(row.source for row in rows))
+    for row in sorted(rows, key=lambda row: STATES.index(row.state)):
+        reason = "none is stated" if row.state == "unstated" else row.reason
+        number = sources.index(row.source) + 1
+        cells = (row.field, row.published, row.value, reason, number)
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    console = Console(highlight=False)
+    console.print(table)
+    for number, source in enumerate(sources, start=1):
+        console.print(f"{number:2} {source}", markup=False, soft_wrap=True)
+    counts = Counter(row.state for row in rows)
+    console.print(
+        f"{len(rows)} published values: {counts['unstated']} changed by @VARIANT or this command, "
+        f"{counts['differs']} differ, {counts['property']} no settings, {counts['equal']} equal",
+        soft_wrap=True,
+    )
     return 0
 
 
