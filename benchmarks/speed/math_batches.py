@@ -66,8 +66,11 @@ def batches(size: int, rows: int, rounds: int) -> Row:
     strict = MathOptions(read="strict")
 
     def scored(compiled: bool) -> Sequence[str]:
-        score.pays_to_load = lambda rows: compiled
-        return score_batch(replies, golds, strict).statuses
+        usual, score.pays_to_load = score.pays_to_load, lambda rows: compiled
+        try:
+            return score_batch(replies, golds, strict).statuses
+        finally:
+            score.pays_to_load = usual
 
     def lap(work: Callable[[], object]) -> Callable[[], int]:
         def repeated() -> int:

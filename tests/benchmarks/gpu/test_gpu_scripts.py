@@ -72,6 +72,7 @@ def test_equal_runs_are_equal_here(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
+@pytest.mark.vllm  # one of the two steps is a transfer to it
 def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     args = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")

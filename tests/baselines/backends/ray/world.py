@@ -55,7 +55,7 @@ FURTHER: dict[str, Any] = {
 """Adapters as in `AHEAD`, and every batch two steps old in the end."""
 APART: dict[str, Any] = {
     **SMALL, "sharing": ("isolated",), "checkpoint_every": 1, "steps": 4, "schedule": "linear",
-    "schedule_clock": "update", "schedule_steps": 12,
+    "schedule_clock": "update", "schedule_steps": 6,
 }  # fmt: skip
 """Two policies with full weights, whose learning rates count the updates of both."""
 
