@@ -146,6 +146,8 @@ def _compiled(template: str) -> Any:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, LoopControlExtension]
     )
     environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda text: datetime.now().strftime(text)
-    return environment.from_string(template)
+    functions = {
+        "raise_exception": raise_exception,
+        "strftime_now": lambda text: datetime.now().strftime(text),
+    }
+    return environment.from_string(template, functions)
