@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def redact_json(line: str) -> str:
     for secret in _known_secrets():
         escaped = json.dumps(secret)[1:-1]
         if escaped in line:
-            line = _JSON_TEXT.sub(partial(_replace, escaped), line)
+            line = _JSON_TEXT.sub(functools.partial(_replace, escaped), line)
     return line
 
 
