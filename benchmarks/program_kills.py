@@ -250,8 +250,7 @@ def play_with_killed_programs(
             time.sleep(rng.uniform(0, 0.2))
             # The guard, which has no problem to solve, is no program.
             programs = [p for p in run.processes() if "agent.py" in " ".join(cmdline(p)[1:2])]
-            if programs:
-                rng.choice(programs).kill()
+            if programs and kill_living(rng.choice(programs)):
                 sent[0] += 1
 
     thread = threading.Thread(target=kill)
@@ -265,6 +264,23 @@ def play_with_killed_programs(
     names = [row["episode"] for row in rows]
     return {"kills": sent[0], "episodes": len(rows), "twice": len(names) - len(set(names)),
             "ends": dict(sorted(ends.items())), "orphans": run.orphans()}  # fmt: skip
+
+
+def kill_living(process: psutil.Process) -> bool:
+    """Kill a process; false if it has ended before.
+
+    It is stopped first: what is stopped cannot end between the look and the signal.
+    """
+    try:
+        process.suspend()
+        while (status := process.status()) != psutil.STATUS_STOPPED:
+            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                return False
+            time.sleep(0.001)
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 def cmdline(process: psutil.Process) -> list[str]:
