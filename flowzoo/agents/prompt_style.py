@@ -52,6 +52,8 @@ def make_styled(
     that is an error. Also returns the style in use.
     """
     given = dict(settings)
+    if "task" in given:
+        raise UsageError(f"the task is no option: name it with --task, got task={given['task']}.")
     # Published rules come with the published kind of prompt.
     style = usual_style(sources) if given.get("preset", "strict") == "strict" else SHORT
     given.setdefault("texts", style.texts)

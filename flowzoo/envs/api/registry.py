@@ -116,7 +116,7 @@ def workflow_names() -> dict[str, str]:
     return with_packages(WORKFLOWS, WORKFLOW_GROUP)
 
 
-def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
+def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
     """Make a workflow of class (or name) `kind` on `task`; each option goes to the one that has it.
 
     Without a task it is the workflow's `default_task`.
