@@ -69,11 +69,12 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self._env = make_env(workflow, task, render_mode=render_mode, **options)
         self.render_mode = render_mode
         core = self._env.unwrapped
-        self._own = own_agents(core.workflow, role or next(iter(core.workflow.role_counts())))
+        self.own = own_agents(core.workflow, role or next(iter(core.workflow.role_counts())))
+        """Agents that you play."""
         self._others = self._check_others(others)
         self._scripted: Responder | None = None
-        self.observation_space = core.observation_space(self._own[0])
-        self.action_space = core.action_space(self._own[0])
+        self.observation_space = core.observation_space(self.own[0])
+        self.action_space = core.action_space(self.own[0])
 
     def _check_others(self, others: Others) -> Others:
         if not isinstance(others, Mapping):
@@ -81,7 +82,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
                 raise UsageError(f"`others` must be callable, got {type(others).__name__}")
             return others
         agents = self._env.unwrapped.workflow.agents
-        roles = {role for agent, (role, _) in agents.items() if agent not in self._own}
+        roles = {role for agent, (role, _) in agents.items() if agent not in self.own}
         for name in others:
             if name not in roles:
                 raise unknown("role in `others`", name, roles)
@@ -110,7 +111,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
                 size = self._env.unwrapped.workflow.task.size(self._env.unwrapped.split)
                 options["index"] = (operator.index(options["index"]) + 1) % (size or 2**31)
         raise UsageError(
-            f"role {self._own} was not asked in {SKIPS} episodes in a row; choose another role or "
+            f"role {self.own} was not asked in {SKIPS} episodes in a row; choose another role or "
             "other replies for `others`"
         )
 
@@ -123,7 +124,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         env = self._env
         while not (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             agent = env.agent_selection
-            if agent in self._own:
+            if agent in self.own:
                 return True
             role = env.unwrapped.workflow.agents[agent][0]
             env.step(self._respond(role, env.observe(agent)["messages"]))
@@ -148,7 +149,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         reward = 0.0
         for name in env.agent_iter():
             paid = env.last(observe=False)[1]
-            reward += paid if name in self._own else 0.0
+            reward += paid if name in self.own else 0.0
             env.step(None)
         return obs, float(reward), not truncated, truncated, info
 
