@@ -77,7 +77,7 @@ ROWS = [
     Row(
         "PPO on a role in numbers",
         numbers,
-        using="`TransformObservation`, `TransformAction` (benchmarks/third_party/arrays.py)",
+        using="`Choose`, `Encode`, `BareInfos` of `flowzoo.adapters.arrays`",
     ),
 ]
 

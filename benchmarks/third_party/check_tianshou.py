@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from arrays import BYTES, choose_candidate
+from arrays import choose_candidate
 from rows import Row, report
 from tianshou.algorithm import DQN
 from tianshou.algorithm.algorithm_base import Policy
@@ -67,7 +67,7 @@ def numbers() -> None:
     """A collector and an update of DQN on a role in numbers."""
     env = choose_candidate()
     policy = DiscreteQLearningPolicy(
-        model=Net(state_shape=(BYTES,), action_shape=3, hidden_sizes=[32]),
+        model=Net(state_shape=env.observation_space.shape, action_shape=3, hidden_sizes=[32]),
         action_space=env.action_space,
         observation_space=env.observation_space,
         eps_training=0.5,
@@ -95,7 +95,7 @@ ROWS = [
     Row(
         "`Collector` and DQN on a role in numbers",
         numbers,
-        using="`TransformObservation`, `TransformAction` (benchmarks/third_party/arrays.py)",
+        using="`Choose`, `Encode`, `BareInfos` of `flowzoo.adapters.arrays`",
     ),
 ]
 

@@ -1,6 +1,6 @@
 r"""Texts as arrays, for libraries that train on arrays: a choice among replies, encoded chats.
 
-    env = Choose(Encode(voting_v0.env(), ByteEncoder()), ["\\\\boxed{1}", "\\\\boxed{2}"])
+    env = Choose(Encode(voting_v0.env(), ByteEncoder()), ["\\boxed{1}", "\\boxed{2}"])
 
 The wrappers take AEC, parallel and Gymnasium environments of flowzoo and give the same kind. They
 need NumPy and the core of flowzoo; only `HiddenEncoder` needs torch.
@@ -37,15 +37,10 @@ Encoder = Callable[[list[Message]], NDArray[Any]]
 Replies = Sequence[str] | Mapping[str, Sequence[str]] | None
 MaskPlace = Literal["info", "observation"]
 MASK = "action_mask"
-E = TypeVar("E", AECEnv, ParallelEnv, gymnasium.Env)
+E = TypeVar("E", bound=AECEnv | ParallelEnv | gymnasium.Env)
 
 
-def Choose(
-    env: E,
-    replies: Replies = None,
-    *,
-    mask: MaskPlace = "info",
-) -> E:
+def Choose(env: E, replies: Replies = None, *, mask: MaskPlace = "info") -> E:
     """An environment whose action is the number of a reply.
 
     A reply is legal where the workflow can read it: a number of one of the candidates, a move of
@@ -101,7 +96,7 @@ class ByteEncoder:
     def __call__(self, messages: list[Message]) -> NDArray[np.float32]:
         """The array of a chat."""
         text = _text(messages)[-self.length :].rjust(self.length, b"\0")
-        return np.frombuffer(text, np.uint8).astype(np.float32) / 255
+        return np.frombuffer(text, np.uint8).astype(np.float32) / np.float32(255)
 
 
 @dataclass(frozen=True)
@@ -124,8 +119,8 @@ class NgramEncoder:
         """The array of a chat."""
         text = np.frombuffer(_text(messages), np.uint8).astype(np.uint64)
         codes = np.zeros(max(len(text) - self.n + 1, 0), np.uint64)
-        for place in range(self.n):
-            codes = codes * np.uint64(256) + text[place : place + len(codes)]
+        for offset in range(self.n):
+            codes = codes * np.uint64(256) + text[offset : offset + len(codes)]
         # Multiplication by 2**64 over the golden ratio spreads neighbouring codes.
         hashed = (codes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
         places = (hashed % np.uint64(self.size)).astype(np.int64)
@@ -185,7 +180,7 @@ def _text(messages: Sequence[Message]) -> bytes:
 
 
 class _Change:
-    """What a wrapper changes; this one leaves infos out."""
+    """A wrapper's changes; this one leaves infos out."""
 
     def __init__(self, env: Any) -> None:
         self.workflow = _core(env).workflow
@@ -317,10 +312,8 @@ def _checked(agent: str, texts: Sequence[str] | None) -> tuple[str, ...]:
 
 def _core(env: Any) -> WorkflowEnv:
     inner = getattr(env, "unwrapped", env)
-    if isinstance(inner, SoloEnv):
-        return inner.aec.unwrapped
-    if isinstance(inner, ParallelWorkflowEnv):
-        return inner.aec
+    if isinstance(inner, SoloEnv | ParallelWorkflowEnv):
+        inner = inner.aec.unwrapped
     if isinstance(inner, WorkflowEnv):
         return inner
     raise UsageError(f"expected an environment of flowzoo, got {env!r:.80}.")

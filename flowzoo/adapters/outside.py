@@ -6,13 +6,17 @@ import asyncio
 import queue
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import cache
+from typing import Any
 
 from flowzoo.agents.policy import Batching, Completion, Key, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.drivers import make_request, open_turns
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
 
@@ -83,6 +87,34 @@ class OutsidePolicy:
 
     async def close(self) -> None:
         """No-op: nothing to release."""
+
+
+class PolicyPlayer:
+    """Policies of the agents that a single-role environment's user has not `played`."""
+
+    def __init__(self, workflow: Workflow, others: Others, played: Sequence[str]) -> None:
+        self._given = workflow, others, played
+        self._seats = PolicyMap(
+            {**policies_of(workflow, others, played), **dict.fromkeys(played, OutsidePolicy())}
+        )
+        self._seats.check(workflow.role_counts())
+
+    def reply(self, episode: Episode, agent: str) -> str:
+        """The reply of `agent` to its open turn."""
+        turn = next(turn for turn in open_turns(episode) if turn.agent == agent)
+        key = (episode.key, agent, turn.turn)
+        request = make_request(self._seats, key, turn, episode.problem.id)
+        check_no_tools(request)
+        (completion,) = _loop().wait(self._seats.policy(agent).generate([request]))
+        return completion.text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PolicyPlayer, self._given  # policies hold threads and connections
+
+
+@cache
+def _loop() -> LoopThread:
+    return LoopThread("flowzoo-others")
 
 
 _UNDER_WAY: set[Future[list[EpisodeRecord]]] = set()

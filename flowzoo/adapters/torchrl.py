@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 from pettingzoo import AECEnv, ParallelEnv
-from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 from tensordict import NonTensorData, NonTensorStack
 from torchrl.data import NonTensor
 from torchrl.envs.libs.gym import register_gym_spec_conversion
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 
+from flowzoo.adapters.arrays import BareInfos
 from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns
 
 
@@ -74,29 +74,6 @@ def chat_spec(space: Messages | Tools | Turns, device: Any = None, **_: Any) -> 
     return NonTensor((), device=device, example_data=[])
 
 
-class WithoutInfos(BaseWrapper[str, Any, Any]):
-    """An AEC environment whose infos are empty: PettingZooWrapper makes a tensor of each entry."""
-
-    @property
-    def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
-        """Empty infos of every agent; `unwrapped.infos` has the real ones."""
-        return {agent: {} for agent in self.env.infos}
-
-
-class ParallelWithoutInfos(BaseParallelWrapper[str, Any, Any]):
-    """The same for a parallel environment."""
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Observations, and no infos."""
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return observations, {agent: {} for agent in infos}
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        """The step without its infos."""
-        *results, infos = self.env.step(actions)
-        return (*results, {agent: {} for agent in infos})
-
-
 def pettingzoo_env(env: AECEnv | ParallelEnv, **options: Any) -> PettingZooWrapper:
     """A workflow's AEC or parallel environment in TorchRL.
 
@@ -111,6 +88,6 @@ def pettingzoo_env(env: AECEnv | ParallelEnv, **options: Any) -> PettingZooWrapp
     for agent, (role, _) in getattr(core, "aec", core).workflow.agents.items():
         groups.setdefault(role, []).append(agent)
     options = {"group_map": groups, **options}
-    if isinstance(env, ParallelEnv):
-        return PettingZooWrapper(ParallelWithoutInfos(env), **options)
-    return PettingZooWrapper(WithoutInfos(env), **{"use_mask": True, **options})
+    if isinstance(env, AECEnv):
+        options = {"use_mask": True, **options}
+    return PettingZooWrapper(BareInfos(env), **options)

@@ -42,7 +42,8 @@ def register_all() -> None:
     here = "flowzoo.envs.api"
     pettingzoo.register("aec", "flowzoo/workflow-v0", f"{here}.registry:make_named")
     pettingzoo.register("parallel", "flowzoo/workflow-v0", f"{here}.parallel:make_named_parallel")
-    gymnasium.register("flowzoo/Workflow-v0", f"{here}.solo:make_named")
+    seat = "flowzoo.adapters.seat:make_seat"
+    gymnasium.register("flowzoo/Workflow-v0", seat)
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
         dashed = f"flowzoo/{base.replace('_', '-')}-{version}"
@@ -50,9 +51,7 @@ def register_all() -> None:
         if name in PARALLEL:
             pettingzoo.register("parallel", dashed, f"flowzoo.envs.{name}:parallel_env")
         camel = "".join(part.capitalize() for part in base.split("_"))
-        gymnasium.register(
-            f"flowzoo/{camel}-{version}", "flowzoo.envs.api.solo:make", kwargs={"workflow": name}
-        )
+        gymnasium.register(f"flowzoo/{camel}-{version}", seat, kwargs={"workflow": name})
 
 
 def workflow_class(name: str) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import gymnasium
 
 from flowzoo.envs.api.aec import OFFERED_MODES, Guard
 from flowzoo.envs.api.registry import make_env
+from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message, Responder
 from flowzoo.envs.settings import check_seed
@@ -17,6 +18,16 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 
 SKIPS = 100
+
+
+class Player(Protocol):
+    """Plays the other agents and sees the episode: `flowzoo.adapters.outside.PolicyPlayer`."""
+
+    def reply(self, episode: Episode, agent: str) -> str:
+        """The reply of `agent` to its open turn."""
+        ...
+
+
 Others = Responder | Mapping[str, Responder] | None
 
 
@@ -69,9 +80,12 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self._env = make_env(workflow, task, render_mode=render_mode, **options)
         self.render_mode = render_mode
         core = self._env.unwrapped
+        self.workflow = core.workflow
         self.own = own_agents(core.workflow, role or next(iter(core.workflow.role_counts())))
         """Agents that you play."""
         self._others = self._check_others(others)
+        self.player: Player | None = None
+        """Plays the other roles in place of `others`."""
         self._scripted: Responder | None = None
         self.observation_space = core.observation_space(self.own[0])
         self.action_space = core.action_space(self.own[0])
@@ -81,7 +95,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             if others is not None and not callable(others):
                 raise UsageError(f"`others` must be callable, got {type(others).__name__}")
             return others
-        agents = self._env.unwrapped.workflow.agents
+        agents = self.workflow.agents
         roles = {role for agent, (role, _) in agents.items() if agent not in self.own}
         for name in others:
             if name not in roles:
@@ -115,10 +129,14 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             "other replies for `others`"
         )
 
-    def _respond(self, role: str, messages: list[Message]) -> str:
+    def _respond(self, agent: str) -> str:
+        core = self._env.unwrapped
+        if self.player is not None:
+            return self.player.reply(core.episode, agent)
+        role = core.workflow.agents[agent][0]
         others: Any = self._scripted if self._others is None else self._others
         respond = others[role] if isinstance(others, Mapping) else others
-        return respond(role, messages)
+        return respond(role, core.observe(agent)["messages"])
 
     def _play_others(self) -> bool:
         env = self._env
@@ -126,8 +144,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             agent = env.agent_selection
             if agent in self.own:
                 return True
-            role = env.unwrapped.workflow.agents[agent][0]
-            env.step(self._respond(role, env.observe(agent)["messages"]))
+            env.step(self._respond(agent))
         return False
 
     def step(
@@ -169,13 +186,3 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     def close(self) -> None:
         """Close the inner environment."""
         self._env.close()
-
-
-def make_named(workflow: Any, **options: Any) -> SoloEnv:
-    """One role of a workflow by its name, `module:Class` or class; see `SoloEnv`."""
-    return SoloEnv(workflow, **options)
-
-
-def make(workflow: Any = "voting_v0", **options: Any) -> SoloEnv:
-    """Entry point of the Gymnasium registrations."""
-    return SoloEnv(workflow, **options)
