@@ -35,7 +35,7 @@ class PolicyOptions:
     task or size pocket:TASK, pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability
     P), hf:PATH, vllm:PATH, vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name
     from --endpoints, openai:MODEL@NAME, human (you, at this terminal), or the directory of a
-    training run (its last policy of the role; without ROLE=, of all roles)."""
+    training run (its last policy of the role; without ROLE=, of all roles that have none)."""
     endpoints: Path | None = None
     """TOML file of endpoints: a table per name with `url` and, as needed, `api_key_env`, `headers`,
     `extra_body`, `concurrency`, `timeout`, `retries`, `requests_per_minute`, `tokens_per_minute`,
@@ -71,8 +71,7 @@ class PolicyOptions:
     the chat template's default."""
 
     def __post_init__(self) -> None:
-        specs = tuple(part for word in self.policy for part in without_run(word))
-        object.__setattr__(self, "policy", specs)
+        object.__setattr__(self, "policy", tuple(_specs_of(self.policy)))
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
@@ -121,6 +120,16 @@ class PolicyOptions:
             )
         # A spec without a role applies to all unnamed roles; a judge must be named.
         return {role: rest[0] for role in roles if rest and role not in given} | given
+
+
+def _specs_of(arguments: Iterable[str]) -> Iterator[str]:
+    # A role that is named wins over a run's, so that `RUN role=POLICY` plays the run's others.
+    named = {match["role"] for word in arguments if (match := _FOR_ROLE.fullmatch(word))}
+    for word in arguments:
+        for spec in without_run(word):
+            match = _FOR_ROLE.fullmatch(spec)
+            if match is None or match["role"] not in named or _FOR_ROLE.fullmatch(word):
+                yield spec
 
 
 def without_run(word: str) -> list[str]:

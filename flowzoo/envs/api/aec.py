@@ -170,8 +170,13 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.split = split
         self.max_cycles = max_cycles
         self.render_mode = render_mode
-        details = {"name": workflow.name, "is_parallelizable": workflow.simultaneous}
-        self.metadata = {**type(self).metadata, **details}  # type: ignore[misc]
+        # Wrappers add modes to the list, so that each environment has its own.
+        self.metadata = {  # type: ignore[misc]
+            **type(self).metadata,
+            "render_modes": [*OFFERED_MODES],
+            "name": workflow.name,
+            "is_parallelizable": workflow.simultaneous,
+        }
         self.possible_agents = list(workflow.agents)
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {

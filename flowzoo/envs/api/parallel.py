@@ -38,7 +38,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
             )
         self.aec = WorkflowEnv(workflow, **options)
         self.render_mode = self.aec.render_mode
-        self.metadata = {**type(self).metadata, "name": workflow.name}  # type: ignore[misc]
+        self.metadata = {**self.aec.metadata}  # type: ignore[misc]
         self.possible_agents = list(self.aec.possible_agents)
         self.agents: list[str] = []
 

@@ -273,6 +273,9 @@ class Episode:
             raise
         except BaseException as error:  # also SystemExit
             message = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
+            if isinstance(error, AttributeError) and isinstance(error.obj, (Ask, *RESULTS)):
+                kind = type(error.obj).__name__
+                message += f": only what `yield {kind}(...)` returns has that"
             raise self._failure(message, error) from error
         else:
             self._open(item)

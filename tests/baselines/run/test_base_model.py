@@ -20,6 +20,7 @@ from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.baselines.workers.learner import open_learners
 from flowzoo.baselines.workers.rollout import RunPlayer
 from flowzoo.cli import main
+from flowzoo.commands.policies import PolicyOptions
 from flowzoo.errors import UsageError
 
 pytestmark = pytest.mark.xdist_group("base_model")  # they share runs
@@ -108,6 +109,17 @@ def test_an_adapter_and_a_frozen_policy_play_with_their_own_model(root, tmp_path
     assert said.count(f"policy 'judge' of {root / 'full'} was made with") == 1
     assert said.count(f"the adapter in {tmp_path / 'adapter'} was made with") == 1
     assert not (tmp_path / "merged").exists()
+
+
+def test_a_role_that_is_named_wins_over_a_run(root):
+    run = str(root / "full")
+    for policies in ((run, "aggregator=scripted:1"), ("aggregator=scripted:1", run)):
+        given = PolicyOptions(policy=policies).by_role(("generator", "aggregator"))
+        assert given["aggregator"] == "scripted:1"
+        assert given["generator"].startswith("hf:")
+    twice = PolicyOptions(policy=(run, f"aggregator={run}", "aggregator=human"))
+    with pytest.raises(UsageError, match="'aggregator' twice"):
+        twice.by_role(("generator", "aggregator"))
 
 
 def test_a_finished_run_is_opened_with_its_model(root, monkeypatch):

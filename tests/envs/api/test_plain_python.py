@@ -162,6 +162,13 @@ def test_a_view_is_pickled_in_the_middle_of_an_episode(others):
         assert twin.step(text) == env.step(text)
 
 
+def test_environments_share_no_list_of_render_modes():
+    modes = [env.metadata["render_modes"] for env in (voting_v0.env(), voting_v0.env())]
+    modes += [code_pair_v0.parallel_env().metadata["render_modes"]]
+    modes[0].append("mine")
+    assert "mine" not in (*modes[1], *modes[2], *voting_v0.env().metadata["render_modes"])
+
+
 def first_candidate(role, messages):
     return "\\boxed{1}"
 

@@ -150,6 +150,18 @@ def test_a_raising_parser_is_a_workflow_error():
         start(play).reply("writer_0", "seven")
 
 
+def test_a_forgotten_yield_is_said_with_its_line():
+    def play(self, problem):
+        reply = Ask("writer_0", "write")
+        yield Ask("writer_0", reply.text)
+
+    line = play.__code__.co_firstlineno + 2
+    with pytest.raises(
+        WorkflowError, match=rf"line {line}\).*only what `yield Ask\(...\)` returns"
+    ):
+        start(play)
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan"), "1"])
 def test_a_role_score_is_a_number_from_0_to_1_about_a_reply(value):
     def play(self, problem):
