@@ -414,6 +414,11 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
             for role, row in roles
             if row["latency"]
         )
+    if path := usage["critical_path"]:
+        yield (
+            "seconds per episode, the slowest call of every phase added up, median and 95th "
+            f"percentile: {path['median']:.2f} and {path['p95']:.2f}"
+        )
 
 
 def dollars(cost: float | None) -> str:
