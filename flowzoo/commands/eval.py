@@ -395,9 +395,20 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"not graded and not counted: {names} (the sandbox failed; see the log)"
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
+    yield from path_lines(summary)
     yield from usage_lines(summary["usage"])
     if summary["uncounted"] and summary["tokens"] is not None:
         yield f"calls without token counts: {summary['uncounted']:,}"
+
+
+def path_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The critical path of an episode, as far as it was measured."""
+    path, seconds = summary["path_tokens"], summary["usage"]["critical_path"]
+    lengths = [f"{path:.1f} output tokens"] if path is not None else []
+    if seconds:
+        lengths.append(f"median {seconds['median']:.2f} and 95th percentile {seconds['p95']:.2f} s")
+    if lengths:
+        yield f"critical path, the longest call of every phase added up: {', '.join(lengths)}"
 
 
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from flowzoo.envs.script import JUDGE, Grade, Message, Outcome, Reply, Responder, Script
 from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
@@ -33,7 +33,7 @@ from flowzoo.functions import FunctionSetting
 from flowzoo.reward.code.score import code_sandbox
 from flowzoo.seeding import key_digest, key_rng
 
-Credit = Literal["team", "local", "mix"]
+Credit = Literal["team", "local", "mix", "rubric"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: function from the reward parts of a call to its reward."""
@@ -42,6 +42,8 @@ Roles = Mapping[str, int | tuple[str, ...]]
 """Number of agents by role ("voter": 2 gives voter_0 and voter_1), or their names."""
 
 
+LATER = {"later": True}
+"""Metadata of a setting that digests leave out at its default, to keep those from before it."""
 MOST_AGENTS = 1000
 """Most agents of a role."""
 MOST_CALLS = 1000
@@ -72,6 +74,17 @@ class FinishedEpisode:
     """Facts of the outcome; see the workflow's page."""
     replies: tuple[tuple[str, str], ...]
     """Agent and text of every reply, in the order of the calls."""
+
+
+class RubricCall(NamedTuple):
+    """A call of a finished episode, as a rubric judges it."""
+
+    role: str
+    readable: bool
+    is_right: bool
+    """True if its role score is 1."""
+    team_is_right: bool
+    """True if its share of the team's outcome is 1."""
 
 
 JudgeFunction = Callable[[list[Message]], str]
@@ -155,8 +168,9 @@ class Workflow:
     readers. `published`: the same with the readers of its public code; each is strict and lenient
     in one (`flowzoo.envs.readers.published`)."""
     credit: Credit | CreditRule = "team"
-    """Reward of a call: the team outcome, its role's own reward, alpha * team + local, or a custom
-    rule: a function or its name, module:function or path/to/file.py:function."""
+    """Reward of a call: the team outcome, its role's own reward, alpha * team + local, the
+    workflow's `rubric`, or a custom rule: a function or its name, module:function or
+    path/to/file.py:function."""
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
     local_weights: tuple[float, float] = (0.2, 0.8)
@@ -165,7 +179,7 @@ class Workflow:
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
     """Visibility of thoughts (text in `<think>` tags) to team-mates. They are never graded."""
-    episode_reward: EpisodeReward | None = None
+    episode_reward: EpisodeReward | None = field(default=None, metadata=LATER)
     """Scores finished episodes in place of the task's grader; an episode truncated by `max_cycles`
     still has 0. Agents still see the grader's verdicts."""
     judge: JudgeFunction | None = field(default=None, kw_only=True)
@@ -175,13 +189,13 @@ class Workflow:
     """Most calls of an episode; a script that exceeds it raises a WorkflowError. So do as many
     effects and notes (at least 1,000) without a call in between. None: see `call_limit`."""
 
-    texts: Texts | Mapping[str, str] | str = field(default=(), kw_only=True)
+    texts: Texts | Mapping[str, str] | str = field(default=(), kw_only=True, metadata=LATER)
     """Replacements of `prompts` by name; `instruction` is the task's. Or `full` for `full_prompts`,
     `short`, or the path of a TOML file of texts and system messages (see
     `flowzoo.envs.wording`)."""
-    system: Texts | Mapping[str, str] = field(default=(), kw_only=True)
+    system: Texts | Mapping[str, str] = field(default=(), kw_only=True, metadata=LATER)
     """System messages by role."""
-    examples: Any = field(default=(), kw_only=True)
+    examples: Any = field(default=(), kw_only=True, metadata=LATER)
     """Example chats by role, shown before the role's chat, and by `ROLE/again` before its later
     turns; `env()` and `make_workflow()` also accept a number of worked examples. See
     `flowzoo.envs.episode.examples`."""
@@ -270,6 +284,8 @@ class Workflow:
         elif not callable(credit) and credit not in get_args(Credit):
             further = "name your own rule as module:function or path/to/file.py:function"
             raise unknown("credit", credit, get_args(Credit), further)
+        if credit == "rubric":
+            self.rubric(())
         if reward is not None and not callable(reward):
             raise UsageError(
                 f"episode_reward: expected a function, got {reward!r:.60}; `flowzoo train` takes "
@@ -423,6 +439,14 @@ class Workflow:
         """True if an external environment pays every agent separately (`Payoffs`)."""
         return False
 
+    def rubric(self, calls: Sequence[RubricCall]) -> list[float]:
+        """Reward of every call of an episode under `credit="rubric"`, the reward part `local`.
+
+        Raises:
+            UsageError: the workflow has no rubric.
+        """
+        raise UsageError(f"{self.name} has no rubric: expected credit team, local or mix.")
+
     def trajectory(self, agent: str) -> str:
         """Name of the trajectory of an agent's calls in the published code of arXiv:2605.24202.
 
@@ -488,14 +512,14 @@ class Workflow:
     @cached_property
     def spec(self) -> Mapping[str, Any]:
         """The settings as plain values, for run records and state hashes."""
+        settings = self.__dataclass_fields__
         plain = {
             name: plain_setting(value)
             for name, value in vars(self).items()
-            if name in self.__dataclass_fields__
+            if name in settings
             # Neither a limit nor a judge changes the prompts of an episode that ends.
             and name not in ("task", "max_calls", "judge")
-            # Keeps hashes from before these settings.
-            and not (name in ("episode_reward", "texts", "system", "examples") and not value)
+            and not (settings[name].metadata == LATER and value == settings[name].default)
             and name != "prompts"
         }
         return {"workflow": self.name, "task": self.task.name, **plain}

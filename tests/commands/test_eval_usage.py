@@ -1,6 +1,7 @@
 """`flowzoo eval` counts tokens, dollars and seconds of every role, and stops at a budget."""
 
 import json
+import statistics
 
 import pytest
 from endpoint import chat, serving
@@ -45,6 +46,12 @@ def test_every_role_has_its_tokens_cost_and_latency(line, tmp_path, capsys):
     assert aggregator["cost"] == (70 * 2 + 30 * 20) / 1e6
     assert whole["cost"] == pytest.approx(generator["cost"] + aggregator["cost"])
     assert 0 < generator["latency"]["median"] <= generator["latency"]["p95"]
+    path = "critical path, the longest call of every phase added up: 6.0 output tokens, median 0."
+    assert path in " ".join(displayed.split())  # two phases, of replies of 3 tokens
+    rows = [json.loads(row)["seconds"] for row in (tmp_path / "out" / "latencies.jsonl").open()]
+    paths = [max(*generators) + aggregator for *generators, aggregator in rows]
+    assert whole["critical_path"]["median"] == pytest.approx(statistics.median(paths))
+    assert all(path < sum(row) for path, row in zip(paths, rows, strict=True))
 
 
 def test_latencies_outlive_an_interruption_and_are_no_part_of_episodes(line, tmp_path):
@@ -57,7 +64,8 @@ def test_latencies_outlive_an_interruption_and_are_no_part_of_episodes(line, tmp
     rows = (out / "latencies.jsonl").read_text().splitlines(keepends=True)
     (out / "latencies.jsonl").write_text("".join(rows[:6]) + rows[6][:9])
     assert main(line) == 0
-    assert usage(tmp_path) | {"latency": 0, "roles": 0} == whole | {"latency": 0, "roles": 0}
+    timed = {"latency": 0, "critical_path": 0, "roles": 0}
+    assert usage(tmp_path) | timed == whole | timed
     again = [json.loads(row) for row in (out / "latencies.jsonl").open()]
     assert [json.loads(row) for row in rows[:6]] == again[:6]
     assert len(again) == 10

@@ -230,6 +230,29 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     }
 
 
+def critical_path(calls: Sequence[Call], lengths: Sequence[float | None]) -> float | None:
+    """Length of an episode: the longest call of every phase, added up; None: one is not known.
+
+    The calls of a phase run at the same time, and each phase waits for the one before.
+    """
+    longest: dict[int, float] = {}
+    for call, length in zip(calls, lengths, strict=True):
+        if length is None:
+            return None
+        longest[call.phase] = max(length, longest.get(call.phase, 0.0))
+    return sum(longest.values()) if longest else None
+
+
+def path_tokens(records: Sequence[EpisodeRecord]) -> float | None:
+    """Mean critical path in output tokens, of the episodes whose tokens were all counted."""
+    paths = (
+        critical_path(record.calls, [call.output_tokens for call in record.calls])
+        for record in records
+    )
+    lengths = [path for path in paths if path is not None]
+    return mean(lengths) if lengths else None
+
+
 def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
     """Means over one role's calls (at least one): rewards, parse rates, role scores, lengths.
 
@@ -260,11 +283,11 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     Returns:
         `episodes`, `accuracy` (mean score), `right` (episodes with score 1), `calls` (mean per
         episode), `tokens` (mean counted output tokens per episode; None if none were counted),
-        `prompt_tokens` (likewise), `uncounted` (calls without counted output tokens, scripted ones
-        left out), `facts` (mean of every fact that is a number or a truth value, over the episodes
-        that state it), `shares` (name -> `share` and the number of cases it is `of`, see
-        `flowzoo.agents.evaluation.summary`), `judge` (see `judge_summary`), `roles` (see
-        `role_summary`), and the fields of `attempt_summary`.
+        `prompt_tokens` (likewise), `path_tokens` (see there), `uncounted` (calls without counted
+        output tokens, scripted ones left out), `facts` (mean of every fact that is a number or a
+        truth value, over the episodes that state it), `shares` (name -> `share` and the number of
+        cases it is `of`, see `flowzoo.agents.evaluation.summary`), `judge` (see `judge_summary`),
+        `roles` (see `role_summary`), and the fields of `attempt_summary`.
     """
     calls = [call for record in records for call in record.calls]
     roles = sorted({call.role for call in calls})
@@ -281,6 +304,7 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "calls": len(calls) / count,
         "tokens": tokens_per((call.output_tokens for call in calls), count),
         "prompt_tokens": tokens_per((call.prompt_tokens for call in calls), count),
+        "path_tokens": path_tokens(records),
         "uncounted": sum(
             call.output_tokens is None and call.finish != "scripted" for call in calls
         ),

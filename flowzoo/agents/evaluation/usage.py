@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowzoo.agents.evaluation.summary import critical_path
 from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Completion, Policy, Request
@@ -278,19 +279,19 @@ def usage_summary(
     Returns:
         `calls`; `prompt_tokens`, `output_tokens` and, with prices, `cost` in dollars (None: not
         all of them were counted); `latency` of the calls that were measured, `median` and `p95` in
-        seconds (None: none were); `roles` with the same of every role; `prices` by policy; and
-        `judge`, whose cost is part of the whole.
+        seconds (None: none were); `critical_path`, the same of an episode's critical path, over the
+        episodes whose calls were all measured; `roles` with the same of every role; `prices` by
+        policy; and `judge`, whose cost is part of the whole.
     """
-    pairs = [
-        (call, second)
+    timed = [
+        (record.calls, seconds.get(record.episode, [None] * len(record.calls)))
         for record in records
-        for call, second in zip(
-            record.calls, seconds.get(record.episode, [None] * len(record.calls)), strict=True
-        )
     ]
+    pairs = [pair for calls, latencies in timed for pair in zip(calls, latencies, strict=True)]
     roles = sorted({call.role for call, _ in pairs})
     by_role = {role: [pair for pair in pairs if pair[0].role == role] for role in roles}
     whole = _usage_of(pairs, prices)
+    whole["critical_path"] = _quantiles([critical_path(*episode) for episode in timed])
     if judge is not None:
         whole["judge"] = dict(judge)
         if "cost" in judge:
@@ -307,18 +308,22 @@ def _usage_of(
     pairs: Sequence[tuple[Call, float | None]], prices: Mapping[str, Price]
 ) -> dict[str, Any]:
     calls = [call for call, _ in pairs if call.finish != "scripted"]
-    measured = [second for _, second in pairs if second is not None]
     usage: dict[str, Any] = {
         "calls": len(pairs),
         **_tokens(calls),
-        "latency": None,
+        "latency": _quantiles([second for _, second in pairs]),
     }
-    if measured:
-        middle, high = np.quantile(measured, (0.5, 0.95))
-        usage["latency"] = {"median": float(middle), "p95": float(high)}
     if prices:
         usage["cost"] = _cost(calls, prices)
     return usage
+
+
+def _quantiles(seconds: Seconds) -> dict[str, float] | None:
+    measured = [second for second in seconds if second is not None]
+    if not measured:
+        return None
+    middle, high = np.quantile(measured, (0.5, 0.95))
+    return {"median": float(middle), "p95": float(high)}
 
 
 def _tokens(replies: Sequence[Call | Completion]) -> dict[str, int | None]:

@@ -93,8 +93,8 @@ class TreeRollout(Sampler):
     """Plays every job once, choosing each reply among several candidates.
 
     Raises:
-        UsageError: as `Sampler`; or the workflow has a custom credit rule, which `now` cannot
-            apply to half of the reward parts.
+        UsageError: as `Sampler`; or the workflow has a rubric or a custom credit rule, which `now`
+            cannot apply to half of the reward parts.
     """
 
     def __init__(
@@ -107,10 +107,11 @@ class TreeRollout(Sampler):
         super().__init__(workflow, policy_map, **rest)
         check_replayable(workflow)
         self.settings = settings or TreeSettings()
-        if self.settings.value == "now" and callable(workflow.credit):
+        by_rule = callable(workflow.credit) or workflow.credit == "rubric"
+        if self.settings.value == "now" and by_rule:
             raise UsageError(
-                'value="now" is alpha * team + local; a credit rule of your own is applied to '
-                'finished episodes only: take TreeSettings(value="rollout")'
+                'value="now" is alpha * team + local; a rubric or a credit rule of your own is '
+                'applied to finished episodes only: take TreeSettings(value="rollout")'
             )
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:

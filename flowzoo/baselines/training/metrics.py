@@ -64,6 +64,8 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
     }
     if total["tokens"] is not None:
         row[f"{prefix}tokens/mean"] = total["tokens"]
+    if total["path_tokens"] is not None:
+        row[f"{prefix}tokens/path"] = total["path_tokens"]
     for role, values in total["roles"].items():
         for name in _OF_ROLE:
             value = values[name]  # None without a role score or counted tokens: no metric

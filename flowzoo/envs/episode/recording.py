@@ -16,7 +16,7 @@ from flowzoo.envs.records import Call, EpisodeRecord, Judgment, make_call
 from flowzoo.envs.script import Judge, JudgeResult, Reply
 from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.workflow import FinishedEpisode, Workflow
+from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.functions import FunctionSetting, call_contained, call_noted
 
@@ -185,6 +185,9 @@ def _settle(episode: Episode) -> EpisodeRewards:
     if payoffs is not None:
         for agent, part in zip(agents, parts, strict=True):
             part["local"] = payoffs.returns[agent]
+    if workflow.credit == "rubric":
+        for part, value in zip(parts, _rubric(episode, parts), strict=True):
+            part["local"] = value
     if cut:
         rewards = [score] * len(turns)
     elif payoffs is None and workflow.credit == "team":  # inlined from `combine`
@@ -198,6 +201,21 @@ def _settle(episode: Episode) -> EpisodeRewards:
     else:
         returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
     return EpisodeRewards(score, parts, rewards, returns, turns)
+
+
+def _rubric(episode: Episode, parts: list[dict[str, float]]) -> list[float]:
+    workflow, role_scores = episode.workflow, episode.role_scores
+    return workflow.rubric(
+        [
+            RubricCall(
+                workflow.agents[turn.agent][0],
+                reply.strict is not None,
+                role_scores.get(turn.call, 0.0) >= 1.0,
+                part["team"] >= 1.0,
+            )
+            for (turn, reply), part in zip(answered_turns(episode), parts, strict=True)
+        ]
+    )
 
 
 def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[float, float | None]]:

@@ -19,6 +19,7 @@ VERDICTS = {"correct": True, "incorrect": False}
 _BOXED = re.compile(
     r"\\(?:boxed|fbox)\s{0,3}\{\s{0,3}(?:\\text\{)?(correct|incorrect)\.?\}", re.IGNORECASE
 )
+_TAGGED = re.compile(r"<verify>\s*(approve|reject)\s*</verify>")
 _WORD = r"(?P<no>not )?(?P<word>correct|right|incorrect|wrong)"
 _END = r"(?= ?(?:$|[.,;:!)—–-]|(?:because|since|and|but|although|though|so)\b))"
 _ADVERB = (
@@ -102,6 +103,12 @@ def read_verdict(text: str) -> bool | None:
 def boxed_verdict(text: str) -> bool | None:
     """Read the boxed verdict alone, which the published loop reads first."""
     return boxed_choice(text, VERDICTS)
+
+
+def read_tags(text: str) -> bool | None:
+    """Read the verdict of Dr. MAS' public code: an approving tag, else a rejecting one, or None."""
+    verdicts = _TAGGED.findall(visible(text))
+    return "approve" in verdicts if verdicts else None
 
 
 def _read_words(parts: list[str]) -> bool | None:

@@ -1,7 +1,7 @@
 r"""# Orchestrator-workers
 
-An orchestrator names strategies without solving the problem, workers solve it in parallel with one
-strategy each, and a synthesizer writes the final answer from their solutions.
+An orchestrator names strategies without solving the problem, workers solve it with one strategy
+each, and a synthesizer writes the final answer from their solutions.
 
 | | |
 |---|---|
@@ -17,6 +17,7 @@ strategy each, and a synthesizer writes the final answer from their solutions.
 |---|---|---|
 | `max_workers` | 3 | most strategies in use |
 | `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does only its part; role scores of workers and orchestrator are then unknown |
+| `mode` | `"parallel"` | `"sequential"`: one worker after another, each with the solutions of its predecessors |
 | `preset` | `"strict"` | without a readable line the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text; `"published"` (its public code): the same with labels anywhere, and texts of several lines, sorted by number |
 
 In `env(...)` the argument `split` is called `split_by`, since `split` is the task's split.
@@ -33,7 +34,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -42,10 +43,11 @@ from flowzoo.envs.script import Ask, Grade, Message, Outcome, Reply, RoleScore, 
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
-from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflow import LATER, Workflow
 from flowzoo.errors import check_choice
 
 SplitBy = Literal["strategies", "subtasks"]
+Mode = Literal["parallel", "sequential"]
 WORDS = {"strategies": "STRATEGY", "subtasks": "SUBTASK"}
 # Strategies of the scripted orchestrator, by the task's kind.
 IDEAS: dict[str, tuple[str, ...]] = {
@@ -120,11 +122,13 @@ class OrchWorkers(Workflow):
 
     max_workers: int = 3
     split_by: SplitBy = "strategies"
+    mode: Mode = field(default="parallel", metadata=LATER)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("max_workers", self.max_workers, 1)
         check_choice("split_by", self.split_by, SplitBy)
+        check_choice("mode", self.mode, Mode)
 
     def role_counts(self) -> Mapping[str, int]:
         return {"orchestrator": 1, "worker": self.max_workers, "synthesizer": 1}
@@ -134,23 +138,29 @@ class OrchWorkers(Workflow):
         return IDEAS.get(self.task.kind, IDEAS["math"])
 
     def play(self, problem: Problem) -> Script:
-        word, most = WORDS[self.split_by], self.max_workers
+        word, most, readers = WORDS[self.split_by], self.max_workers, self.answer_readers
         strict, lenient = (partial(read, word=word, most=most) for read in READERS[self.preset])
         proposal = self.prompts[self.split_by].format(problem=problem.text, most=most)
         plan = yield Ask("orchestrator_0", proposal, strict, lenient)
         read = self.read(plan)
         parts = read or ("",) * most
-        works = yield [
-            Ask(f"worker_{slot}", self.order(problem, part), *self.answer_readers)
-            for slot, part in enumerate(parts)
-        ]
+        slots = range(len(parts))
+        works: list[Reply] = []
+        for phase in [slots] if self.mode == "parallel" else [[slot] for slot in slots]:
+            earlier = self.solutions(parts, works)
+            works += yield [
+                Ask(f"worker_{slot}", self.order(problem, parts[slot], earlier), *readers)
+                for slot in phase
+            ]
         right: list[bool] = []
         if self.split_by == "strategies":
             grades = yield [Grade(self.read(work), of=work) for work in works]
             right = [grade.score >= 1.0 for grade in grades]
             yield RoleScore(plan, 0.0 if read is None else sum(right) / len(right))
-        digest = self.digest(problem, parts, works)
-        final = yield Ask("synthesizer_0", digest, *self.answer_readers)
+        digest = self.wording("synthesize").format(
+            prompt=self.task.prompt(problem), solutions=self.solutions(parts, works)
+        )
+        final = yield Ask("synthesizer_0", digest, *readers)
         answer = self.read(final)
         grade = yield Grade(answer, of=final)
         contested = any(right) and not all(right)
@@ -164,25 +174,24 @@ class OrchWorkers(Workflow):
             }
         return Outcome(answer, grade.score, facts)
 
-    def order(self, problem: Problem, part: str) -> str:
-        """A worker's prompt; without a strategy, the plain problem."""
-        prompt = self.task.prompt(problem)
+    def order(self, problem: Problem, part: str, earlier: str) -> str:
+        """A worker's prompt after the work of earlier ones; without a strategy, the problem."""
+        prompt, text = self.task.prompt(problem), problem.text
+        if earlier:
+            prompt, text = f"{prompt}\n\n{earlier}", f"{text}\n\n{earlier}"
         if not part:
             return prompt
         form = "strategy" if self.split_by == "strategies" else "subtask"
-        return self.wording(form).format(prompt=prompt, problem=problem.text, part=part)
+        return self.wording(form).format(prompt=prompt, problem=text, part=part)
 
-    def digest(self, problem: Problem, parts: Sequence[str], works: Sequence[Reply]) -> str:
-        """The synthesizer's prompt: the problem and all strategies with their solutions."""
-        solutions = "\n\n".join(
+    def solutions(self, parts: Sequence[str], works: Sequence[Reply]) -> str:
+        """The solutions so far, with their strategies."""
+        return "\n\n".join(
             self.prompts["solution"].format(
                 title=f"Worker {number} ({part})" if part else f"Worker {number}",
                 text=work.text.strip(),
             )
-            for number, (part, work) in enumerate(zip(parts, works, strict=True), start=1)
-        )
-        return self.wording("synthesize").format(
-            prompt=self.task.prompt(problem), solutions=solutions
+            for number, (part, work) in enumerate(zip(parts, works, strict=False), start=1)
         )
 
     def expert(

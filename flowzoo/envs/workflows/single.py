@@ -14,13 +14,14 @@ with `--match tokens`) and takes a majority vote.
 | Observation | `{"messages": [...]}`: the problem |
 | Action | a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block |
 | Reward | 1 if the answer is right, else 0 |
-| End | after one call |
+| End | after one call, or at most `test_rounds` |
 
 ## Arguments
 `preset`: `strict` reads only boxed answers, fenced programs and replies that are just a program;
 `paper` also reads the task's fallbacks; `published` reads as the public code of arXiv 2605.24202,
-the last box or the last closed block and nothing else. All arguments of `Workflow` (`credit`, `format_penalty` …)
-and of the task (`level`, `data` …) are accepted.
+the last box or the last closed block and nothing else. `test_rounds` (code): see
+`voting_v0`. All arguments of `Workflow` (`credit`, `format_penalty` …) and of the task (`level`,
+`data` …) are accepted.
 
 ## Version history
 * v0: first version.
@@ -34,11 +35,11 @@ from typing import ClassVar
 
 from flowzoo.envs.script import Ask, Grade, Outcome, Reply, Script
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflows.tested import TestedWorkflow
 
 
 @dataclass(frozen=True)
-class Single(Workflow):
+class Single(TestedWorkflow):
     """One generator answers."""
 
     name: ClassVar[str] = "single_v0"
@@ -47,9 +48,8 @@ class Single(Workflow):
     kinds: ClassVar[tuple[str, ...]] = ("math", "code", "search", "actions")
     own_kinds: ClassVar[bool] = True
 
-    def play(self, problem: Problem) -> Script:
-        task = self.task
-        reply = yield Ask("generator_0", task.prompt(problem), *self.answer_readers)
+    def attempt(self, problem: Problem, prompt: str) -> Script:
+        reply = yield Ask("generator_0", prompt, *self.answer_readers)
         answer = self.read(reply)
         grade = yield Grade(answer, of=reply)
         return Outcome(answer, grade.score, {"status": grade.status})

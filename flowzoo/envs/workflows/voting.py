@@ -10,7 +10,7 @@ and never writes a new one.
 | Observation | `{"messages": [...]}`: the problem; for the aggregator also all candidates in slot order |
 | Action | generators: a reply with the answer in `\boxed{}` (code: a program in a ```` ```python ```` block); aggregator: the candidate's number in `\boxed{}`, or the candidate in plain words (`Candidate 3 is right.`) |
 | Reward | 1 to every call if the chosen candidate is right, else 0 (`credit="team"`) |
-| End | after `n_votes` + 1 calls |
+| End | after `n_votes` + 1 calls, in each of at most `test_rounds` rounds |
 
 ## Arguments
 | name | default | meaning |
@@ -18,10 +18,18 @@ and never writes a new one.
 | `n_votes` | 3 | generators asked in parallel |
 | `aggregate` | `"llm"` | `"majority"` counts votes over equivalent answers (code: the same on the public inputs) instead (no aggregator agent); ties go to the class of the lowest slot |
 | `preset` | `"strict"` | an unreadable choice abstains, and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1; `"published"` (its public code): the first box with a number, else the first lone digit, else candidate 1 |
+| `credit` | `"team"` | `"rubric"` (second version of that code): see below |
+| `test_rounds` | none | most rounds (code): a chosen program that fails public tests starts the next one, in which the first three failures come before the generators' prompt |
 
-Facts in `info` at the end: `any_correct`, `all_correct`, `contested` (some but not all candidates
-are right), `recovered` (contested, with a right choice), `chosen` (index, or -1),
-`abstained`.
+`credit="rubric"` pays a generator 0.5 if it is right and 0.5 if the choice is, and takes 1 if it is
+readable and wrong; it pays the aggregator 1 for a right choice and −1 for another one, but 0 if no
+generator is right. Every generator then has its own trajectory. `history="own"` of `eval_opt_v0` is
+the other form of that version. Between rounds that code runs all tests, so that the grade decides
+who is asked again; here only the public tests are run.
+
+Facts in `info` at the end, of the last round: `any_correct`, `all_correct`, `contested` (some but
+not all candidates are right), `recovered` (contested, with a right choice), `chosen` (index, or
+-1), `abstained`; with `test_rounds` also `test_rounds`, the number of rounds.
 
 ## Version history
 * v0: first version.
@@ -51,7 +59,8 @@ from flowzoo.envs.script import (
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import boxed_number, lone_number, without_box
-from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflow import RubricCall
+from flowzoo.envs.workflows.tested import TestedWorkflow
 from flowzoo.errors import check_choice
 
 Aggregate = Literal["llm", "majority"]
@@ -89,7 +98,7 @@ def vote_facts(grades: Sequence[GradeResult], chosen: int | None) -> dict[str, o
 
 
 @dataclass(frozen=True)
-class Voting(Workflow):
+class Voting(TestedWorkflow):
     """N generators in parallel, then a choice of one answer."""
 
     name: ClassVar[str] = "voting_v0"
@@ -123,11 +132,23 @@ class Voting(Workflow):
         return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
 
     def trajectory(self, agent: str) -> str:
-        """The voters' own names, but for programs, whose voting is another class there."""
-        return super().trajectory(agent) if self.task.kind == "code" else agent
+        """The voters' own names, but for programs without the rubric, another class there."""
+        is_one_role = self.task.kind == "code" and self.credit != "rubric"
+        return super().trajectory(agent) if is_one_role else agent
 
-    def play(self, problem: Problem) -> Script:
-        prompt, readers = self.task.prompt(problem), self.answer_readers
+    def rubric(self, calls: Sequence[RubricCall]) -> list[float]:
+        some_right = any(call.is_right for call in calls if call.role == "generator")
+        return [
+            some_right * (1.0 if call.team_is_right else -1.0)
+            if call.role == "aggregator"
+            else 0.5 * call.is_right
+            + 0.5 * call.team_is_right
+            - float(call.readable and not call.is_right)
+            for call in calls
+        ]
+
+    def attempt(self, problem: Problem, prompt: str) -> Script:
+        readers = self.answer_readers
         drafts = yield [Ask(f"generator_{slot}", prompt, *readers) for slot in range(self.n_votes)]
         answers = list(map(self.read, drafts))
         grades = yield [

@@ -53,6 +53,26 @@ def test_tokens_times_calls_is_the_number_of_sampled_tokens():
     assert role_metrics(records, "eval/")["eval/calls/a"] == 6.0
 
 
+def test_a_critical_path_has_the_longest_reply_of_every_phase():
+    phases = [[[3, 8, 1], [5]], [[7], [2, 4], [6]]]
+    records = [
+        make_record(
+            number,
+            [
+                make_call("a", tokens=tokens, phase=phase)
+                for phase, lengths in enumerate(episode)
+                for tokens in lengths
+            ],
+        )
+        for number, episode in enumerate(phases)
+    ]
+    by_hand = ((8 + 5) + (7 + 4 + 6)) / 2
+    assert role_metrics(records)["tokens/path"] == by_hand
+    records.append(make_record(2, [make_call("a", tokens=9), make_call("a", tokens=0)]))
+    assert role_metrics(records)["tokens/path"] == by_hand  # not every reply was counted
+    assert "tokens/path" not in role_metrics(records[2:])
+
+
 def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep():
     calls = [make_call("a", reward=float(n % 2), tokens=n + 1) for n in range(101)]
     found = role_summary(calls)

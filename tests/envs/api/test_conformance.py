@@ -44,6 +44,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("reasoner_tool_v0", {"credit": "team", "max_turns": 1}),
     ("coder_tester_v0", {"level": 3, "max_turns": 2}),
     ("code_pair_v0", {"level": 2, "credit": "mix", "feedback": "plain"}),
+    ("voting_v0", {"credit": "rubric", "preset": "published"}),
+    ("eval_opt_v0", {"history": "own", "preset": "published"}),
+    ("eval_opt_v0", {"verdicts": "tags", "preset": "dr_mas", "format_penalty": 0.1}),
+    ("eval_opt_v0", {"verdicts": "tags", "history": "shared"}),
+    ("orch_workers_v0", {"mode": "sequential"}),
 ]
 
 
@@ -51,6 +56,9 @@ ON_CODE: list[tuple[str, dict[str, Any]]] = [
     ("voting_v0", {"aggregate": "majority"}),
     ("eval_opt_v0", {"tools": "tests"}),
     ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
+    ("single_v0", {"test_rounds": 2}),
+    ("voting_v0", {"test_rounds": 2, "credit": "rubric"}),
+    ("eval_opt_v0", {"test_rounds": 2, "history": "own", "preset": "published"}),
 ]
 
 

@@ -89,13 +89,24 @@ def test_an_impossible_pair_lists_the_possible_ones(name):
 def published_name(workflow: Workflow, agent: str) -> str:
     """The trajectory's name in the code of arXiv 2605.24202: the role, which numbers voters."""
     role, slot = workflow.agents[agent]
-    is_voter = workflow.name == "voting_v0" and role == "generator" and workflow.task.kind != "code"
-    return f"{role}{slot}" if is_voter else role
+    is_voter = workflow.name == "voting_v0" and role == "generator"
+    is_numbered = workflow.task.kind != "code" or workflow.credit == "rubric"
+    return f"{role}{slot}" if is_voter and is_numbered else role
 
 
-@pairs
-def test_calls_are_grouped_as_in_the_published_code(name, task):
-    workflow = make_workflow(name, task)
+FORMS = [
+    *((name, task, {}) for name, task in PAIRS),
+    *(("voting_v0", task, {"credit": "rubric"}) for task in ("math", "code")),
+    ("voting_v0", "code", {"test_rounds": 2}),
+    ("eval_opt_v0", "math", {"history": "own"}),
+    ("eval_opt_v0", "code", {"test_rounds": 2}),
+    ("orch_workers_v0", "math", {"mode": "sequential"}),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "options"), FORMS)
+def test_calls_are_grouped_as_in_the_published_code(name, task, options):
+    workflow = make_workflow(name, task, **options)
     for skill in (0.0, 1.0):
         calls = record(play_experts(workflow, workflow.task.problem(0, "train"), skill)).calls
         keys = {(call.name, published_name(workflow, call.agent)) for call in calls}

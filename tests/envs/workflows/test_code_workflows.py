@@ -1,5 +1,6 @@
 """The four workflows on task `code`: experts, wording, public tests as a tool, votes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,9 +8,12 @@ import pytest
 from flowzoo.envs import Episode, EpisodeRecord, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.script import RunCase, RunResult
 from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.testing import advance
+from flowzoo.envs.workflows.tested import failure_report
 from flowzoo.errors import UsageError
+from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from tests.envs.playing import play_experts, play_lists
 
 EVERY = [
@@ -159,3 +163,102 @@ def test_published_takes_the_last_closed_block_alone():
     ):
         workflow = make_workflow("single_v0", "code", preset="published")
         assert play(workflow, {"generator_0": [text]}).score == score
+
+
+PROMPT = TASK.prompt(PROBLEM)
+TEST = PROBLEM.meta["public"][0]
+
+
+def failed(passed: int, *tests: Any) -> str:
+    """The report on `WRONG`, whose output is the argument less 12345."""
+    lines = [f"The last program passes {passed} of {len(tests)} public tests."]
+    for number, test in enumerate(tests[:3], 1):
+        (argument,) = test.args
+        lines.append(
+            f"Test {number}: {PROBLEM.meta['entry']}({argument}), expected {test.expected}: got "
+            f"{argument - 12345}"
+        )
+    return "\n".join(lines)
+
+
+def test_a_program_that_fails_public_tests_starts_another_round():
+    workflow = make_workflow("single_v0", "code", test_rounds=3)
+    finished = play(workflow, {"generator_0": ["I pass.", WRONG, RIGHT]})
+    assert [call.messages[0]["content"] for call in finished.calls] == [
+        PROMPT,
+        f"The last reply had no program to run.\n\n{PROMPT}",
+        f"{failed(0, *PROBLEM.meta['public'])}\n\n{PROMPT}",
+    ]
+    assert [len(call.messages) for call in finished.calls] == [1, 1, 1]
+    assert (finished.score, finished.facts["test_rounds"]) == (1.0, 3)
+    assert [call.reward for call in finished.calls] == [0.0, 1.0, 1.0]  # the first abstained
+    assert play(workflow, {"generator_0": [RIGHT]}).facts["test_rounds"] == 1
+    lost = play(workflow, {"generator_0": [WRONG] * 3})
+    assert (lost.score, lost.facts["test_rounds"]) == (0.0, 3)
+    assert (
+        "test_rounds"
+        not in play(make_workflow("single_v0", "code"), {"generator_0": [WRONG]}).facts
+    )
+
+
+def test_three_failing_tests_are_shown_and_none_that_is_hidden():
+    more = tuple(CallTest((number,), 7) for number in range(5))
+    problem = replace(PROBLEM, meta={**PROBLEM.meta, "public": more})
+    workflow = make_workflow("single_v0", "code", test_rounds=2)
+    texts = {"generator_0": [WRONG, RIGHT]}
+    prompt = play_lists(workflow, problem, texts).calls[1].messages[0]["content"]
+    assert prompt == f"{failed(0, *more)}\n\n{PROMPT}"
+    assert "Test 4" not in prompt
+    untested = replace(PROBLEM, meta={**PROBLEM.meta, "public": ()})
+    assert len(play_lists(workflow, untested, {"generator_0": [WRONG]}).calls) == 1
+
+
+def test_every_round_of_voting_and_of_evaluation_starts_anew():
+    texts = {f"generator_{slot}": [WRONG, RIGHT] for slot in range(3)}
+    voting = make_workflow("voting_v0", "code", test_rounds=2)
+    finished = play(voting, {**texts, "aggregator_0": ["\\boxed{1}"] * 2})
+    report = failed(0, *PROBLEM.meta["public"])
+    assert [call.messages[0]["content"] for call in finished.calls[4:7]] == [
+        f"{report}\n\n{PROMPT}"
+    ] * 3
+    assert "The last program" not in finished.calls[7].messages[0]["content"]
+    assert [call.reward for call in finished.calls] == [1.0] * 8
+    rubric = play(
+        make_workflow("voting_v0", "code", test_rounds=2, credit="rubric"),
+        {**texts, "aggregator_0": ["\\boxed{1}"] * 2},
+    )
+    assert [call.reward for call in rubric.calls] == [-0.5] * 3 + [1.0] + [1.0] * 4
+    for history, shown in (("latest", 0), ("shared", 1), ("own", 0)):
+        loop = make_workflow("eval_opt_v0", "code", test_rounds=2, history=history)
+        accept = {"generator_0": [WRONG, RIGHT], "evaluator_0": ["\\boxed{Correct}"] * 2}
+        finished = play(loop, accept)
+        third, fourth = (call.messages for call in finished.calls[2:])
+        assert third == ({"role": "user", "content": f"{report}\n\n{PROMPT}"},)
+        assert sum("The last program" in message["content"] for message in fourth) == shown
+        assert (finished.score, finished.facts["test_rounds"]) == (1.0, 2)
+
+
+def test_tests_of_every_style_are_shown():
+    for test, line in (
+        (StdinTest("1\n", "2\n"), "Test 1: input '1\\n', expected '2\\n': got 3"),
+        (CallTest(("a",), [1], {"k": 2}), "Test 1: f('a', k=2), expected [1]: got 3"),
+        (CheckTest("assert f(1) == 2"), "Test 1: assert f(1) == 2: got RE why"),
+        (StdinTest("1" * 999, ""), f"Test 1: input '{'1' * 293}: got 3"),
+    ):
+        is_check = isinstance(test, CheckTest)
+        case = RunCase("RE", "", "why") if is_check else RunCase("WA", "3", "")
+        assert failure_report((test,), RunResult("WA", (case,)), "f").splitlines()[1:] == [line]
+
+
+def test_rounds_of_tests_need_programs():
+    for name in ("single_v0", "voting_v0", "eval_opt_v0"):
+        with pytest.raises(UsageError, match="test_rounds=2 runs programs, but the answers of"):
+            make_workflow(name, test_rounds=2)
+
+
+def test_new_settings_leave_the_digests_of_earlier_episodes():
+    for name in ("single_v0", "voting_v0", "eval_opt_v0", "orch_workers_v0"):
+        workflow = make_workflow(name, "code")
+        later = {"test_rounds", "history", "verdicts", "mode"}
+        assert not later & workflow.spec.keys()
+    assert make_workflow("eval_opt_v0", history="own").spec["history"] == "own"

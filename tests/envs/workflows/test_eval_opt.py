@@ -1,9 +1,14 @@
+import random
+
 import pytest
 
 from flowzoo.envs import make_workflow
+from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers import read_verdict
 from flowzoo.envs.settings import read_settings
 from flowzoo.envs.workflows.eval_opt import search_verdict
+from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
@@ -207,3 +212,97 @@ def test_published_takes_the_first_boxed_verdict_and_goes_on_without_one(play):
     ]  # fmt: skip
     paper = play("eval_opt_v0", replies([WRONG], reviews[:1]), preset="paper")
     assert (len(paper.calls), paper.facts["false_accept"]) == (2, 1)
+
+
+def test_own_histories_alternate_and_quote_the_other_agent(play):
+    """(v2 of the public code): strict alternation; reviews and answers stand in user turns."""
+    attempts, reviews = (
+        [WRONG, "2*3=6. \\boxed{10}", RIGHT],
+        [REJECT, "No. \\boxed{Incorrect}", ACCEPT],
+    )
+    finished = play("eval_opt_v0", replies(attempts, reviews), preset="published", history="own")
+    assert [call.agent for call in finished.calls] == ["generator_0", "evaluator_0"] * 3
+    for call in finished.calls:
+        roles = [message["role"] for message in call.messages]
+        assert roles == ["user", "assistant"] * call.turn + ["user"]
+    writer, checker = finished.calls[4].messages, finished.calls[5].messages
+    assert [m["content"] for m in writer[1::2]] == attempts[:2]
+    assert [m["content"] for m in checker[1::2]] == reviews[:2]
+    assert writer[0]["content"] == PROMPT
+    for message, review in zip(writer[2::2], reviews, strict=False):
+        assert message["content"].startswith(f"Review:\n{review}\n\nAnswer the problem again.")
+    for message, attempt in zip(checker[::2], attempts, strict=True):
+        assert message["content"].startswith(f"Compute 2+3*4.\n\nAnswer:\n{attempt}\n\nCheck")
+    # The course is the preset's: without an attempt left, strict asks no evaluator.
+    strict = play("eval_opt_v0", replies(attempts, reviews[:2]), history="own")
+    assert [call.messages for call in strict.calls] == [c.messages for c in finished.calls[:5]]
+
+
+def test_histories_are_by_preset_unless_named(play):
+    texts = replies([WRONG, RIGHT], [REJECT, ACCEPT])
+    for preset, history in (("strict", "latest"), ("paper", "shared")):
+        usual, named = (play("eval_opt_v0", texts, preset=preset, **options)
+                        for options in ({}, {"history": history}))  # fmt: skip
+        assert [call.messages for call in usual.calls] == [call.messages for call in named.calls]
+    with pytest.raises(UsageError, match="unknown history 'all'"):
+        make_workflow("eval_opt_v0", history="all")
+
+
+def test_published_asks_for_another_method_and_paper_for_another_answer(play):
+    texts = replies([WRONG, RIGHT], [REJECT, ACCEPT])
+    again = {preset: play("eval_opt_v0", texts, preset=preset).calls[2].messages[-1]["content"]
+             for preset in ("paper", "published")}  # fmt: skip
+    assert again == {
+        "paper": "Answer the problem again. Put the final answer in \\boxed{}.",
+        "published": "Answer the problem again with another method. Put the final answer in "
+        "\\boxed{}.",
+    }
+    code = make_workflow("eval_opt_v0", "code", preset="published")
+    assert "in another way if its idea is wrong" in code.wording("improve_otherwise")
+
+
+@pytest.mark.parametrize(
+    ("review", "accepts", "readable"),
+    [
+        ("Fine. <verify>approve</verify>", True, True),
+        ("<verify>reject</verify>", False, True),
+        ("<verify>reject</verify> or <verify>approve</verify>", True, True),
+        ("<verify> reject\n</verify>", False, True),
+        ("<verify>no</verify>", True, False),
+        ("<verify>Reject</verify>", True, False),
+        ("\\boxed{Incorrect}", True, False),
+        ("<think><verify>reject</verify></think>hm", True, False),
+    ],
+)
+def test_tags_are_read_as_in_the_public_code_of_dr_mas(play, review, accepts, readable):
+    """(dr_mas): approve anywhere, else reject, else it approves; an unread one is fined."""
+    attempts = [WRONG] if accepts else [WRONG, RIGHT]
+    finished = play(
+        "eval_opt_v0", replies(attempts, [review]), preset="dr_mas", verdicts="tags",
+        format_penalty=0.1,
+    )  # fmt: skip
+    assert finished.calls[1].strict is readable
+    assert finished.calls[1].reward == finished.score - (0.0 if readable else 0.1)
+    request = finished.calls[1].messages[-1]["content"]
+    assert request.endswith("then write <verify>approve</verify> or <verify>reject</verify>.")
+    assert "boxed{}" not in request
+
+
+@pytest.mark.parametrize("history", ["latest", "shared", "own"])
+@pytest.mark.parametrize("task", ["math", "code"])
+def test_experts_and_examples_speak_in_tags(history, task):
+    workflow = make_workflow("eval_opt_v0", task, verdicts="tags", history=history, max_rounds=2)
+    problem = workflow.task.problem(0)
+    calls = record(play_experts(workflow, problem, skill=1.0)).calls
+    assert [call.role_score for call in calls] == [1.0, 1.0]
+    assert "<verify>approve</verify>" in calls[1].reply
+    failed = record(play_experts(workflow, problem, skill=0.0))
+    assert "<verify>approve</verify>" in failed.calls[1].reply  # of a wrong answer
+    other = workflow.task.solve(problem, random.Random(1), False)
+    for answer, start in ((calls[0].reply, "approve</verify>"), (other, "reject</verify> ")):
+        chat = [
+            {**message, "content": message["content"].replace(calls[0].reply.strip(), answer)}
+            for message in calls[1].messages
+        ]
+        shown = workflow.example("evaluator", chat, problem, random.Random(0))
+        assert shown.startswith(f"<verify>{start}")

@@ -171,3 +171,26 @@ def test_published_pays_nobody_for_an_answer_without_a_box(play):
     assert (finished.answer, finished.score) == (None, 0.0)
     assert [call.reward for call in finished.calls] == [0.0] * 4
     assert play("orch_workers_v0", texts, preset="paper").score == 1.0
+
+
+def test_sequential_workers_see_the_work_of_their_predecessors(play):
+    texts = replies(PLAN, [RIGHT, WRONG], "So \\boxed{14}")
+    finished = play("orch_workers_v0", texts, mode="sequential")
+    first, second = f"Worker 1 (multiply first):\n{RIGHT}", f"Worker 2 (guess):\n{WRONG}"
+    assert [call.messages[0]["content"] for call in finished.calls[1:]] == [
+        f"{PROMPT}\n\nStrategy: multiply first",
+        f"{PROMPT}\n\n{first}\n\nStrategy: guess",
+        f"{PROMPT}\n\n{first}\n\n{second}\n\nWrite the final answer.",
+    ]
+    assert [(call.phase, call.slot) for call in finished.calls] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert [call.name for call in finished.calls[1:3]] == ["worker", "worker"]
+    parallel = play("orch_workers_v0", texts)
+    assert [call.reward for call in finished.calls] == [call.reward for call in parallel.calls]
+    unplanned = play("orch_workers_v0", replies("", [RIGHT] * 3, RIGHT), mode="sequential")
+    assert unplanned.calls[2].messages[0]["content"] == f"{PROMPT}\n\nWorker 1:\n{RIGHT}"
+    parts = replies("SUBTASK 1: add\nSUBTASK 2: more", ["\\boxed{5}", "\\boxed{6}"], RIGHT)
+    split = play("orch_workers_v0", parts, mode="sequential", split_by="subtasks")
+    assert split.calls[2].messages[0]["content"] == (
+        "Compute 2+3*4.\n\nWorker 1 (add):\n\\boxed{5}\n\nDo only this part: more\n"
+        "Put its result in \\boxed{}."
+    )

@@ -3,9 +3,13 @@ from typing import Any
 
 import pytest
 
+from flowzoo.agents import PolicyMap
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_workflow
 from flowzoo.envs.script import Reply
 from flowzoo.envs.text import boxed_number
+from flowzoo.errors import UsageError
 from tests.tables import read_tables
 
 GENERATORS = ("generator_0", "generator_1", "generator_2")
@@ -189,3 +193,40 @@ def test_published_takes_the_first_box_the_first_digit_or_the_first_candidate(pl
     finished = play("voting_v0", replies(*drafts, choice=choice), preset="published")
     assert (finished.facts["chosen"], finished.facts["abstained"]) == (chosen, False)
     assert [call.reward for call in finished.calls] == [float(chosen < 2)] * 4  # 14 has no box
+
+
+RUBRIC = [
+    # Texts of the generators and of the aggregator, and the rewards by hand.
+    (DRAFTS, "\\boxed{1}", [0.5 + 0.5, 0.5 - 1.0, 0.5, 1.0]),
+    (DRAFTS, "\\boxed{2}", [0.5, -1.0, 0.0, -1.0]),
+    (("\\boxed{1}", "\\boxed{2}", "no"), "\\boxed{1}", [-1.0, -1.0, 0.0, 0.0]),
+    (("\\boxed{14}",) * 3, "\\boxed{3}", [1.0, 1.0, 1.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("drafts", "choice", "rewards"), RUBRIC)
+def test_the_rubric_pays_every_generator_and_the_choice_by_hand(play, drafts, choice, rewards):
+    texts = replies(*drafts, choice=choice)
+    finished = play("voting_v0", texts, credit="rubric", preset="published")
+    assert [call.reward for call in finished.calls] == rewards
+    assert [call.team_share for call in finished.calls] == [0.0] * 4
+    strict = play("voting_v0", texts, credit="rubric")
+    read = [reward - 0.5 * (draft is drafts[2] and reward == 0.5)  # what abstains has no share
+            for draft, reward in zip((*drafts, choice), rewards, strict=True)]  # fmt: skip
+    assert [call.reward for call in strict.calls] == read
+    fined = play("voting_v0", texts, credit="rubric", format_penalty=2.0)
+    unread = [0.0 if call.strict else -2.0 for call in fined.calls]
+    assert [call.reward for call in fined.calls] == pytest.approx(
+        [reward + fine for reward, fine in zip(read, unread, strict=True)]
+    )
+
+
+def test_a_majority_is_paid_by_the_rubric_too_and_other_workflows_have_none(play):
+    finished = play("voting_v0", replies(*DRAFTS), aggregate="majority", credit="rubric")
+    assert [call.reward for call in finished.calls] == [1.0, -0.5, 0.0]
+    with pytest.raises(UsageError, match="single_v0 has no rubric: expected credit team, local"):
+        make_workflow("single_v0", credit="rubric")
+    voting = make_workflow("voting_v0", credit="rubric")
+    policy_map = PolicyMap.shared(ScriptedPolicy(voting, 1.0), voting.role_counts())
+    with pytest.raises(UsageError, match="a rubric or a credit rule of your own is applied to"):
+        TreeRollout(voting, policy_map, TreeSettings(value="now"))
