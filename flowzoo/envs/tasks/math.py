@@ -7,6 +7,7 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 | Prompt | the statement, then `Put the final answer in \boxed{}.` |
 | Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
 | Score | 1 if equal to the reference by `score_batch` and not copied from the problem, else 0 |
+| Grader | `grader="published"`: that of the public code of arXiv 2605.24202, "mathd or sympy" |
 
 Version history: v0, first release.
 """
@@ -40,6 +41,7 @@ from flowzoo.envs.tasks.rows import (
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
+from flowzoo.reward.math.published import published_statuses
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -441,6 +443,7 @@ def _row(
 
 
 CopiesRule = Literal["refused", "paid"]
+GraderName = Literal["flowzoo", "published"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
 # The 95 % quantile of the worked solutions' characters in files with short replies.
@@ -499,6 +502,9 @@ class MathTask(DataTask[MathRow]):
     copies: CopiesRule = "refused"
     """`refused`: an unevaluated formula copied from the problem has the status `copied`, even if it
     equals the reference. `paid`: it is right."""
+    grader: GraderName = "flowzoo"
+    """`published`: the one of the public code of arXiv 2605.24202 and Dr. MAS, "mathd or sympy",
+    which reads fewer forms and pays copies."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     digest: str = field(default="", repr=False)
 
@@ -506,6 +512,7 @@ class MathTask(DataTask[MathRow]):
         object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
+        check_choice("grader", self.grader, GraderName)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
@@ -591,6 +598,9 @@ class MathTask(DataTask[MathRow]):
         An answer that only copies a formula of the problem's text has the status `copied`.
         """
         golds = [problem.gold for problem in problems]
+        if self.grader == "published":
+            statuses = published_statuses(answers, golds)
+            return [GradeResult(float(status == "equal"), status) for status in statuses]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
         result = score_batch(answers, golds, _AS_GIVEN, texts)
         return [GradeResult(*pair) for pair in zip(result.scores, result.statuses, strict=True)]

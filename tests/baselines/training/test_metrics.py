@@ -111,7 +111,8 @@ def test_problems_are_counted_by_their_episodes_all_wrong_all_right_or_mixed():
     assert row["group/solve_all"] == 1 / 7
     assert row["group/solve_partial"] == 2 / 7
     held = evaluation_metrics(attempts({"p": (1.0, 1.0), "q": (1.0, 0.0)}))
-    assert [held[f"eval/group/solve_{part}"] for part in ("none", "all", "partial")] == [0, 0.5, 0.5]
+    shares = [held[f"eval/group/solve_{part}"] for part in ("none", "all", "partial")]
+    assert shares == [0, 0.5, 0.5]
     assert not any("solve" in name for name in role_metrics(attempts({"p": (1.0,), "q": (0.0,)})))
 
 
