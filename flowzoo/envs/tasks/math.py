@@ -352,7 +352,7 @@ WORKED = (
 )
 
 
-MathLayout = Literal["auto", "gsm8k", "math", "dapo", "plain"]
+MathLayout = Literal["auto", "gsm8k", "math", "dapo", "gpqa", "plain"]
 
 _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
@@ -362,8 +362,10 @@ _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
         "answer": ("reward_model.ground_truth", "answer"),
         "solution": (),
     },
+    "gpqa": {"text": ("Question",), "answer": ("Correct Answer",), "solution": ()},
     "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
+_WRONG_CHOICES = tuple(f"Incorrect Answer {number}" for number in (1, 2, 3))
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 # Published DAPO prompts contain an answer format that contradicts flowzoo's.
 _DAPO_HEAD = re.compile(r"Solve the following math problem step by step\.[^\n]*\n\n")
@@ -397,7 +399,9 @@ def _layout(
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
     # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
-    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
+    candidates: list[str] = (
+        [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "gpqa", "plain"]
+    )
     for name in candidates:
         names = {**_DEFAULT_COLUMNS[name], **renamed}
         text, answer = first(record, names["text"]), first(record, names["answer"])
@@ -432,6 +436,8 @@ def _row(
         )
     if layout == "dapo":
         text = _DAPO_FOOT.sub("", _DAPO_HEAD.sub("", text, count=1))
+    if layout == "gpqa":
+        text, answer = _choices(where, line, record, text, answer)
     gold = (answer or "").strip() or (extract(solution) or "")
     gold = extract(gold) or gold
     if not gold:
@@ -440,6 +446,23 @@ def _row(
     if not is_gradable(gold) or extract(f"\\boxed{{{gold}}}") != gold:
         raise DataError(f"{where}: answer {gold[:80]!r} is too long or its braces do not match.")
     return MathRow(line, text.strip(), gold, solution)
+
+
+def _choices(
+    where: str, line: int, record: dict[str, Any], text: str, answer: str | None
+) -> tuple[str, str]:
+    """A question with its choices, and the letter of the right one.
+
+    They stand in the order of the public code of arXiv 2605.24202.
+    """
+    choices = [answer, *(text_of(record.get(column)) for column in _WRONG_CHOICES)]
+    if not all(choices):
+        names = ", ".join(map(repr, ("Correct Answer", *_WRONG_CHOICES)))
+        raise DataError(f"{where}: a row of the layout gpqa needs all of {names}.")
+    order = list(range(len(choices)))
+    random.Random(line - 1).shuffle(order)
+    lines = (f"{'ABCD'[place]}) {choices[idx]}" for place, idx in enumerate(order))
+    return "\n".join([f"{text}\n", *lines]), "ABCD"[order.index(0)]
 
 
 CopiesRule = Literal["refused", "paid"]
@@ -495,7 +518,7 @@ class MathTask(DataTask[MathRow]):
     index. Not for files."""
     data: str | None = None
     layout: MathLayout = "auto"
-    """Layout of `data`: gsm8k, math, dapo, or auto to detect it from the columns."""
+    """Layout of `data`: gsm8k, math, dapo, gpqa, plain, or auto to detect it from the columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` that differ from the layout's: keys text, answer, solution."""
     seed: int = 0
