@@ -414,6 +414,11 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
             for role, row in roles
             if row["latency"]
         )
+    if path := usage.get("critical_path"):
+        yield (
+            "seconds per episode, its slowest call of every phase, median and 95th percentile: "
+            f"{path['median']:.2f} and {path['p95']:.2f}"
+        )
 
 
 def dollars(cost: float | None) -> str:

@@ -45,6 +45,8 @@ def test_every_role_has_its_tokens_cost_and_latency(line, tmp_path, capsys):
     assert aggregator["cost"] == (70 * 2 + 30 * 20) / 1e6
     assert whole["cost"] == pytest.approx(generator["cost"] + aggregator["cost"])
     assert 0 < generator["latency"]["median"] <= generator["latency"]["p95"]
+    assert "seconds per episode, its slowest call of every phase, median and 95th" in displayed
+    assert whole["critical_path"]["median"] > aggregator["latency"]["median"]
 
 
 def test_latencies_outlive_an_interruption_and_are_no_part_of_episodes(line, tmp_path):
@@ -57,7 +59,8 @@ def test_latencies_outlive_an_interruption_and_are_no_part_of_episodes(line, tmp
     rows = (out / "latencies.jsonl").read_text().splitlines(keepends=True)
     (out / "latencies.jsonl").write_text("".join(rows[:6]) + rows[6][:9])
     assert main(line) == 0
-    assert usage(tmp_path) | {"latency": 0, "roles": 0} == whole | {"latency": 0, "roles": 0}
+    timed = dict.fromkeys(("latency", "critical_path", "roles"), 0)
+    assert usage(tmp_path) | timed == whole | timed
     again = [json.loads(row) for row in (out / "latencies.jsonl").open()]
     assert [json.loads(row) for row in rows[:6]] == again[:6]
     assert len(again) == 10

@@ -278,8 +278,9 @@ def usage_summary(
     Returns:
         `calls`; `prompt_tokens`, `output_tokens` and, with prices, `cost` in dollars (None: not
         all of them were counted); `latency` of the calls that were measured, `median` and `p95` in
-        seconds (None: none were); `roles` with the same of every role; `prices` by policy; and
-        `judge`, whose cost is part of the whole.
+        seconds (None: none were); `critical_path`, the same of the episodes whose calls were all
+        measured, where a phase takes as long as its slowest call; `roles` with the same of every
+        role, without a path; `prices` by policy; and `judge`, whose cost is part of the whole.
     """
     pairs = [
         (call, second)
@@ -296,11 +297,30 @@ def usage_summary(
         if "cost" in judge:
             costs = whole["cost"], judge["cost"]
             whole["cost"] = None if None in costs else sum(costs)
+    paths = [critical_path(record.calls, seconds.get(record.episode, ())) for record in records]
     return {
         **whole,
+        "critical_path": _quantiles([path for path in paths if path is not None]),
         "roles": {role: _usage_of(calls, prices) for role, calls in by_role.items()},
         "prices": {policy: price._asdict() for policy, price in prices.items()},
     }
+
+
+def critical_path(calls: Sequence[Call], seconds: Seconds) -> float | None:
+    """Seconds of an episode whose phases follow one another; None if a call was not measured."""
+    slowest: dict[int, float] = {}
+    for call, second in zip(calls, seconds, strict=False):
+        if second is not None:
+            slowest[call.phase] = max(second, slowest.get(call.phase, 0.0))
+    is_whole = 0 < len(calls) == sum(second is not None for second in seconds)
+    return math.fsum(slowest.values()) if is_whole else None
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float] | None:
+    if not seconds:
+        return None
+    middle, high = np.quantile(seconds, (0.5, 0.95))
+    return {"median": float(middle), "p95": float(high)}
 
 
 def _usage_of(
@@ -311,11 +331,8 @@ def _usage_of(
     usage: dict[str, Any] = {
         "calls": len(pairs),
         **_tokens(calls),
-        "latency": None,
+        "latency": _quantiles(measured),
     }
-    if measured:
-        middle, high = np.quantile(measured, (0.5, 0.95))
-        usage["latency"] = {"median": float(middle), "p95": float(high)}
     if prices:
         usage["cost"] = _cost(calls, prices)
     return usage

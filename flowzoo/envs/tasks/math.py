@@ -453,7 +453,7 @@ def _choices(
 ) -> tuple[str, str]:
     """A question with its choices, and the letter of the right one.
 
-    They stand in the order of the public code of arXiv 2605.24202.
+    Their order is that of the public code of arXiv 2605.24202.
     """
     choices = [answer, *(text_of(record.get(column)) for column in _WRONG_CHOICES)]
     if not all(choices):
@@ -461,7 +461,7 @@ def _choices(
         raise DataError(f"{where}: a row of the layout gpqa needs all of {names}.")
     order = list(range(len(choices)))
     random.Random(line - 1).shuffle(order)
-    lines = (f"{'ABCD'[place]}) {choices[idx]}" for place, idx in enumerate(order))
+    lines = (f"{letter}) {choices[idx]}" for letter, idx in zip("ABCD", order, strict=True))
     return "\n".join([f"{text}\n", *lines]), "ABCD"[order.index(0)]
 
 
