@@ -1,6 +1,6 @@
 """How three measures of a role's part in an update agree, on short runs of the pocket model.
 
-    python -m benchmarks.role_masses [docs/data/role-masses.json] [--seeds 20] [--steps 3]
+    python -m benchmarks.role_masses [docs/data/role-masses.json] [--seeds 10] [--steps 3]
 
 Of every role, step and run: the role's share in the sum of gradient norms, in that of squared
 norms, and of trained tokens times the size of the advantage. The table has Spearman's rank
@@ -74,7 +74,7 @@ def main() -> None:
     """Print the table, and write it where the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("path", type=Path, nargs="?", help="file of the table")
-    parser.add_argument("--seeds", type=int, default=20, help="runs of each workflow")
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each workflow")
     parser.add_argument("--steps", type=int, default=3, help="steps of each run")
     words = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,4 +1,7 @@
-"""The gradient of each role's share of the loss, at the price of one backward pass in all."""
+"""The gradient of each role's share of the loss, at the price of one backward pass in all.
+
+Gradient mass is flowzoo's definition; that of arXiv 2605.24202 is not public.
+"""
 
 from __future__ import annotations
 
