@@ -65,7 +65,7 @@ def table_rows(workflow: str, shares: Sequence[np.ndarray]) -> list[list[str]]:
     for (i, left), (j, right) in combinations(enumerate(MEASURES.values()), 2):
         rank = spearmanr(values[i, :, :-1].ravel(), values[j, :, :-1].ravel()).statistic
         same = (values[i].argmax(1) == values[j].argmax(1)).mean()
-        cells = [str(values.shape[1]), f"{rank:.2f}", f"{100 * same:.0f} %"]
+        cells = [str(values.shape[1]), f"{rank:.2f}".replace("-", "−"), f"{100 * same:.0f} %"]
         rows.append([f"{left}, {right}", workflow, *cells])
     return rows
 

@@ -235,7 +235,7 @@ const groupSection = (run, index) => {
     figures("", [
       ...Object.entries(names).map(([prefix, [title, options]]) => maybe(title, null, roleSeries(run, prefix.slice(0, -1), false), options)),
       flatGroups.length ? chart("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
-      maybe("Problems by their episodes", "Episodes of a problem that are all wrong or all right have the same score.", solved, { percent: true, min: 0, max: 1, legend: true }),
+      maybe("Problems by their episodes", "Right: a score of 1.", solved, { percent: true, min: 0, max: 1, legend: true }),
       maybe("Rows in groups without variance", "Per role: these rows teach nothing.", roleSeries(run, "group/zero_variance", false), { percent: true, min: 0 }),
       maybe("Rows alone in their group", "Per role.", roleSeries(run, "group/singleton", false), { percent: true, min: 0 }),
     ]), replies);
