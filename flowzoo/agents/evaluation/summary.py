@@ -219,6 +219,18 @@ def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
     return values
 
 
+def solve_shares(records: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Shares of the problems whose episodes are all wrong, all right, and partly right."""
+    right = [[record.score >= 1.0 for record in group] for group in attempts_of(records).values()]
+    count = max(1, len(right))
+    none, every = (sum(map(test, right)) for test in (lambda group: not any(group), all))
+    return {
+        "solve_none": none / count,
+        "solve_all": every / count,
+        "solve_partial": (len(right) - none - every) / count,
+    }
+
+
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """Means of `attempt_values`, and the `stderr` of the accuracy over problems."""
     groups = attempts_of(records).values()

@@ -1,4 +1,7 @@
-"""Amplification: do parallel agents of one role push their policy the same way?"""
+"""Amplification: do parallel agents of one role push their policy the same way?
+
+The definition is flowzoo's; that of arXiv 2605.24202 is not public.
+"""
 
 # From one sample amplification measures the noise: exchangeable voters have one expected gradient,
 # so theirs is N, yet three of them show 2.99, 2.45, 1.87 and 1.75 at signal-to-noise ratios of 10,

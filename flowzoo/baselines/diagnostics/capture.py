@@ -1,4 +1,7 @@
-"""Capture: has one role taken over the policy that it shares with others?"""
+"""Capture: has one role taken over the policy that it shares with others?
+
+The definition is flowzoo's; that of arXiv 2605.24202 is not public.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cliffs: did a run lose accuracy after its peak? A verdict from held-out scores."""
+"""Cliffs: did a run lose accuracy after its peak? A verdict from held-out scores.
+
+The definition is flowzoo's; that of arXiv 2605.24202 is not public.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The gradient of each role's share of the loss, at the price of one backward pass in all."""
+"""The gradient of each role's share of the loss, at the price of one backward pass in all.
+
+Gradient mass is flowzoo's definition; that of arXiv 2605.24202 is not public.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,9 @@ class RoleGradients:
 
 def gram_metrics(grams: Sequence[RoleGramMatrix]) -> dict[str, float]:
     """Metrics `grad/` of an iteration, each a mean over the steps that it is defined in."""
-    # mass: share in the sum of norms; mass_call: of norms per call; conflict: share of negative
-    # cosines; effective_roles: exp of the entropy of the mass shares; dominance: the largest.
+    # mass: share in the sum of norms; mass_square: of squared norms; mass_call: of norms per call;
+    # conflict: share of negative cosines; effective_roles: exp of the entropy of the mass shares;
+    # dominance: the largest.
     seen: dict[str, list[float]] = {}
     for gram in grams:
         for name, value in _one_step(gram).items():
@@ -95,8 +99,10 @@ def _one_step(gram: RoleGramMatrix) -> dict[str, float]:
         metrics[f"grad/norm/{role}"] = float(norm)
     if norms.sum() > 0:
         masses = norms / norms.sum()
-        for role, mass, by_call in zip(gram.roles, masses, per_call / per_call.sum(), strict=True):
+        shares = zip(gram.roles, norms, masses, per_call / per_call.sum(), strict=True)
+        for role, norm, mass, by_call in shares:
             metrics[f"grad/mass/{role}"] = float(mass)
+            metrics[f"grad/mass_square/{role}"] = float(norm**2 / (norms @ norms))
             metrics[f"grad/mass_call/{role}"] = float(by_call)
         some = masses[masses > 0]
         metrics["grad/effective_roles"] = math.exp(-float(np.sum(some * np.log(some))))

@@ -60,6 +60,9 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
         metrics[f"signal/{role}"] = sum(
             row.trained and row.advantage != 0 for row in role_rows
         ) / len(role_rows)
+    pulls = {role: _pull(role_rows) for role, role_rows in by_role.items()}
+    if pull := math.fsum(pulls.values()):
+        metrics |= {f"advantage_mass/{role}": value / pull for role, value in pulls.items()}
     surprise = {role: _surprise(role_rows) for role, role_rows in by_role.items()}
     for role, (total, tokens) in surprise.items():
         if tokens:
@@ -74,6 +77,12 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
         "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.trained)),
         "learn/truncated": float(sum(row.call.finish == "length" for row in rows)),
     }
+
+
+def _pull(rows: Sequence[TrainingRow]) -> float:
+    """Tokens times the size of the advantage, of the rows that are trained."""
+    trained = (row for row in rows if row.trained)
+    return math.fsum(len(row.call.output_ids) * abs(row.advantage) for row in trained)
 
 
 def _surprise(rows: Sequence[TrainingRow]) -> tuple[float, int]:

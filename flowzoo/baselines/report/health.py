@@ -146,7 +146,16 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
         f"{share}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
         "problems during training."
     )
-    return [Finding(level, "Most groups have zero variance", text)]
+    outcomes = _outcomes(rows)
+    return [Finding(level, "Most groups have zero variance", f"{text}{outcomes}")]
+
+
+def _outcomes(rows: Sequence[dict[str, Any]]) -> str:
+    names = ("group/solve_none", "group/solve_all")
+    if not all(name in row for row in rows for name in names):
+        return ""
+    none, every = (percent(sum(row[name] for row in rows) / len(rows)) for name in names)
+    return f" {none} of the problems were solved in no episode, {every} in every one."
 
 
 def _lost(run: RunData, scores: Sequence[float]) -> str:

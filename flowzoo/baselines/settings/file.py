@@ -16,7 +16,8 @@ FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
 """Variant that a file may have without being asked for."""
 BASE = "base"
-"""Field of a bundled file with changes to all files of a folder, which it names."""
+"""Field of a bundled file with changes to all files of a folder, which it names. A table of such a
+file has the changes of one task."""
 
 
 def bundled_names(folder: Path) -> list[str]:
@@ -81,9 +82,13 @@ def _read_config(name: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
 
 def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`table` with `changes`, which replace only `options` of the same names."""
-    options = [*table.get("options", ()), *changes.get("options", ())]
+    if not changes:
+        return dict(table)
+    whole = {key: value for key, value in changes.items() if not isinstance(value, dict)}
+    of_task = changes.get(table.get("task", ""), {})
+    options = [word for part in (table, whole, of_task) for word in part.get("options", ())]
     by_name = {option.partition("=")[0]: option for option in options}
-    return {**table, **changes, "options": list(by_name.values())} if changes else dict(table)
+    return {**table, **whole, **of_task, "options": list(by_name.values())}
 
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:

@@ -17,6 +17,7 @@ from flowzoo.agents.evaluation.summary import (
     pass_at,
     pass_sizes,
     problem_scores,
+    solve_shares,
     summarize,
 )
 from flowzoo.baselines.advantages.compute import Advantages
@@ -81,6 +82,8 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
         for name, value in total.items():
             if name.startswith(("avg@", "pass@")):
                 row[f"{prefix}{name}"] = value
+        for name, value in solve_shares(records).items():
+            row[f"{prefix}group/{name}"] = value
     return row
 
 

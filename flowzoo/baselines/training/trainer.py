@@ -175,7 +175,8 @@ class Trainer:
         played = [call for record in sampled.records for call in record.calls]
         scores = role_metrics(sampled.records)
         if plan.hooks.reward:  # a score of 1 need not mean a right answer
-            scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
+            prefixes = ("pass@", "group/solve_")
+            scores = {key: x for key, x in scores.items() if not key.startswith(prefixes)}
         if plan.judge is not None:
             row["judge/ungraded"] = sampled.failed
         row |= scores | form_metrics(played)

@@ -7,6 +7,7 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 | Prompt | the statement, then `Put the final answer in \boxed{}.` |
 | Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
 | Score | 1 if equal to the reference by `score_batch` and not copied from the problem, else 0 |
+| Grader | `grader="published"`: that of the public code of arXiv 2605.24202, "mathd or sympy" |
 
 Version history: v0, first release.
 """
@@ -40,6 +41,7 @@ from flowzoo.envs.tasks.rows import (
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
+from flowzoo.reward.math.published import published_statuses
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -350,7 +352,7 @@ WORKED = (
 )
 
 
-MathLayout = Literal["auto", "gsm8k", "math", "dapo", "plain"]
+MathLayout = Literal["auto", "gsm8k", "math", "dapo", "gpqa", "plain"]
 
 _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
@@ -360,8 +362,10 @@ _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
         "answer": ("reward_model.ground_truth", "answer"),
         "solution": (),
     },
+    "gpqa": {"text": ("Question",), "answer": ("Correct Answer",), "solution": ()},
     "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
+_WRONG_CHOICES = tuple(f"Incorrect Answer {number}" for number in (1, 2, 3))
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 # Published DAPO prompts contain an answer format that contradicts flowzoo's.
 _DAPO_HEAD = re.compile(r"Solve the following math problem step by step\.[^\n]*\n\n")
@@ -395,7 +399,9 @@ def _layout(
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
     # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
-    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
+    candidates: list[str] = (
+        [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "gpqa", "plain"]
+    )
     for name in candidates:
         names = {**_DEFAULT_COLUMNS[name], **renamed}
         text, answer = first(record, names["text"]), first(record, names["answer"])
@@ -430,6 +436,8 @@ def _row(
         )
     if layout == "dapo":
         text = _DAPO_FOOT.sub("", _DAPO_HEAD.sub("", text, count=1))
+    if layout == "gpqa":
+        text, answer = _choices(where, line, record, text, answer)
     gold = (answer or "").strip() or (extract(solution) or "")
     gold = extract(gold) or gold
     if not gold:
@@ -440,7 +448,25 @@ def _row(
     return MathRow(line, text.strip(), gold, solution)
 
 
+def _choices(
+    where: str, line: int, record: dict[str, Any], text: str, answer: str | None
+) -> tuple[str, str]:
+    """A question with its choices, and the letter of the right one.
+
+    Their order is that of the public code of arXiv 2605.24202.
+    """
+    choices = [answer, *(text_of(record.get(column)) for column in _WRONG_CHOICES)]
+    if not all(choices):
+        names = ", ".join(map(repr, ("Correct Answer", *_WRONG_CHOICES)))
+        raise DataError(f"{where}: a row of the layout gpqa needs all of {names}.")
+    order = list(range(len(choices)))
+    random.Random(line - 1).shuffle(order)
+    lines = (f"{letter}) {choices[idx]}" for letter, idx in zip("ABCD", order, strict=True))
+    return "\n".join([f"{text}\n", *lines]), "ABCD"[order.index(0)]
+
+
 CopiesRule = Literal["refused", "paid"]
+GraderName = Literal["flowzoo", "published"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
 # The 95 % quantile of the worked solutions' characters in files with short replies.
@@ -492,13 +518,16 @@ class MathTask(DataTask[MathRow]):
     index. Not for files."""
     data: str | None = None
     layout: MathLayout = "auto"
-    """Layout of `data`: gsm8k, math, dapo, or auto to detect it from the columns."""
+    """Layout of `data`: gsm8k, math, dapo, gpqa, plain, or auto to detect it from the columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` that differ from the layout's: keys text, answer, solution."""
     seed: int = 0
     copies: CopiesRule = "refused"
     """`refused`: an unevaluated formula copied from the problem has the status `copied`, even if it
     equals the reference. `paid`: it is right."""
+    grader: GraderName = "flowzoo"
+    """`published`: the one of the public code of arXiv 2605.24202 and Dr. MAS, "mathd or sympy",
+    which reads fewer forms and pays copies."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     digest: str = field(default="", repr=False)
 
@@ -506,6 +535,7 @@ class MathTask(DataTask[MathRow]):
         object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
+        check_choice("grader", self.grader, GraderName)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
@@ -591,6 +621,9 @@ class MathTask(DataTask[MathRow]):
         An answer that only copies a formula of the problem's text has the status `copied`.
         """
         golds = [problem.gold for problem in problems]
+        if self.grader == "published":
+            statuses = published_statuses(answers, golds)
+            return [GradeResult(float(status == "equal"), status) for status in statuses]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
         result = score_batch(answers, golds, _AS_GIVEN, texts)
         return [GradeResult(*pair) for pair in zip(result.scores, result.statuses, strict=True)]

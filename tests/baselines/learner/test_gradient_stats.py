@@ -57,6 +57,16 @@ def test_gradient_stats_add_up_and_are_those_of_the_roles(tiny_model, role_rows,
     for role, norm in norms.items():
         assert metrics[f"grad/norm/{role}"] == pytest.approx(norm, rel=1e-4)
         assert metrics[f"grad/mass/{role}"] == pytest.approx(norm / sum(norms.values()), rel=1e-4)
+        square = norm**2 / sum(value**2 for value in norms.values())
+        assert metrics[f"grad/mass_square/{role}"] == pytest.approx(square, rel=1e-4)
+    pulls = dict.fromkeys("abc", 0.0)
+    for row, advantage in zip(rows, ADVANTAGES, strict=True):
+        pulls[row.role] += len(row.output_ids) * abs(advantage)
+    shares = {role: metrics[f"advantage_mass/{role}"] for role in "abc"}
+    assert shares == pytest.approx(
+        {role: pull / sum(pulls.values()) for role, pull in pulls.items()}
+    )
+    assert not any(name.startswith("advantage_mass") for name in before)
     for pair in ("ab", "ac", "bc"):
         one, two = (alone[role] for role in pair)
         cosine = float(torch.nn.functional.cosine_similarity(one, two, dim=0))
@@ -72,6 +82,7 @@ def test_means_are_over_the_steps_in_which_a_value_is_defined():
         {
             "grad/norm/a": 2.0, "grad/norm/b": 2.0, "grad/mass/a": (3 / 7 + 1) / 2,
             "grad/mass/b": (4 / 7 + 0 + 1) / 3, "grad/cos/a/b": 0.5, "grad/conflict": 0.0,
+            "grad/mass_square/a": (9 / 25 + 1) / 2, "grad/mass_square/b": (16 / 25 + 0 + 1) / 3,
             "grad/mass_call/a": (1 / 5 + 1) / 2, "grad/mass_call/b": (4 / 5 + 0 + 1) / 3,
             "grad/effective_roles": (roles + 1 + 1) / 3, "grad/dominance": (4 / 7 + 1 + 1) / 3,
         }

@@ -123,6 +123,8 @@ def test_an_evaluation_that_goes_on_has_figures_of_what_is_there(pair, tmp_path)
     facts = evaluation_facts(data)
     assert (facts["episodes"], facts["finished"], facts["protocol_line"]) == (50, False, None)
     assert facts["usage"]["latency"]["median"] == pytest.approx(0.625)
+    # The slowest of three voters, 0.75, and the aggregator after them, 1.
+    assert facts["usage"]["critical_path"] == pytest.approx({"median": 1.75, "p95": 1.75})
     with pytest.raises(UsageError, match="is not finished: repeat its command"):
         comparison_facts(data, read_evaluation(pair[1]))
     (tmp_path / "episodes.jsonl").write_text("")

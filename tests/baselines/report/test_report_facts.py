@@ -367,6 +367,10 @@ def test_groups_without_signal_are_called_easy_or_hard_where_the_scores_say_so(s
     ]
     (finding,) = health_findings(replace(steady, rows=rows))
     assert said in finding.text
+    solved = [row | {"group/solve_none": 0.25, "group/solve_all": 0.5} for row in rows]
+    (finding,) = health_findings(replace(steady, rows=solved))
+    parts = "25.0\u00a0% of the problems were solved in no episode, 50.0\u00a0% in every one."
+    assert finding.text.endswith(parts)
 
 
 def test_the_worst_finding_comes_first(fallen):

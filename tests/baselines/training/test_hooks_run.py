@@ -117,6 +117,7 @@ def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path):
         (first,) = rows(tmp_path / f"_{name}")[1:]
         assert first["strict/generator"] < 1
         assert ("pass@8" in first) == (not name)
+        assert ("group/solve_none" in first) == (not name)
     assert found["minus"] == found["plus"] == found[""]
     assert set(found[""]) == {0.0, 1.0}
 

@@ -123,6 +123,19 @@ def test_several_episodes_of_a_problem_give_avg_and_pass_at_k():
     assert not any("@" in name for name in role_metrics(records[::4]))
 
 
+def test_problems_are_counted_by_their_episodes_all_wrong_all_right_or_mixed():
+    outcomes = [(0.0, 0.5), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.25,) * 2]
+    row = role_metrics(attempts({f"p{i}": scores for i, scores in enumerate(outcomes)}))
+    # By hand: 0, 3, 5 and 6 have no right episode, 1 has no other, 2 and 4 have both.
+    assert row["group/solve_none"] == 4 / 7
+    assert row["group/solve_all"] == 1 / 7
+    assert row["group/solve_partial"] == 2 / 7
+    held = evaluation_metrics(attempts({"p": (1.0, 1.0), "q": (1.0, 0.0)}))
+    shares = [held[f"eval/group/solve_{part}"] for part in ("none", "all", "partial")]
+    assert shares == [0, 0.5, 0.5]
+    assert not any("solve" in name for name in role_metrics(attempts({"p": (1.0,), "q": (0.0,)})))
+
+
 def test_an_evaluation_of_one_episode_each_has_its_scores_and_nothing_of_several():
     records = attempts({"p": (1.0,), "q": (0.25,), "r": (0.0,)})
     row = evaluation_metrics(records)

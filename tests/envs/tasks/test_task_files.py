@@ -77,6 +77,26 @@ def test_dapo_layout(tmp_path):
     assert [(p.text, p.gold) for p in problems] == [("What is 6*7?", "42"), ("What is 6*8?", "48")]
 
 
+def test_gpqa_layout(tmp_path):
+    rows = [
+        {"Question": f"Which is {n}?", "Correct Answer": f"{n}", "Incorrect Answer 1": "x"}
+        | {"Incorrect Answer 2": "y\n", "Incorrect Answer 3": "z"}
+        for n in range(6)
+    ]
+    task = MathTask(data=write(tmp_path / "g.jsonl", *rows))
+    for n in range(6):
+        problem = task.problem(n, "all")
+        choices = [f"{n}", "x", "y\n", "z"]
+        random.Random(n).shuffle(choices)  # as the public code of arXiv 2605.24202 does
+        lines = [f"{letter}) {choice}" for letter, choice in zip("ABCD", choices, strict=True)]
+        assert problem.text == "\n".join([f"Which is {n}?\n", *lines]).strip()
+        assert problem.gold == "ABCD"[choices.index(f"{n}")]
+        assert [task.grade_batch([problem], [gold])[0].score for gold in "ABCD"].count(1.0) == 1
+    broken = write(tmp_path / "b.jsonl", {"Question": "Which?", "Correct Answer": "7"})
+    with pytest.raises(DataError, match="layout gpqa needs all of"):
+        MathTask(data=broken)
+
+
 def test_columns_are_mapped_by_name(tmp_path):
     path = write(tmp_path / "c.jsonl", {"query": "1+1?", "meta": {"final": "2"}})
     columns = {"text": "query", "answer": "meta.final"}

@@ -223,6 +223,8 @@ const groupSection = (run, index) => {
     return size ? `${number(mean(series.slice(0, size)))} → ${number(mean(series.slice(-size)))}` : series.length ? number(series[0]) : "–";
   };
   const flatGroups = run.course.steps.map((step, place) => [step, (run.course.metrics["group/zero_variance"] || [])[place] / (run.course.metrics["group/count"] || [])[place]]).filter(([, value]) => known(value));
+  const solved = [["solve_none", "all wrong"], ["solve_partial", "partly right"], ["solve_all", "all right"]]
+    .map(([name, text], place) => ({ name: text, place, points: points2d(run, `group/${name}`) })).filter((one) => one.points.length);
   const replies = trainingGroups(run, index);
   if (!rows.length && !flatGroups.length && !replies) return null;
   return section("groups", "Groups", "Returns within the groups that advantages are taken in, per role: mean μₖ and standard deviation σₖ, inflation Fₖ = (σₖ² + (μₖ − μ)²) / σ² and shift bₖ = (μₖ − μ) / σ against the pooled group (arXiv 2602.08847). Fₖ = 1 and bₖ = 0: the role loses nothing by sharing its statistics.",
@@ -233,6 +235,7 @@ const groupSection = (run, index) => {
     figures("", [
       ...Object.entries(names).map(([prefix, [title, options]]) => maybe(title, null, roleSeries(run, prefix.slice(0, -1), false), options)),
       flatGroups.length ? chart("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
+      maybe("Problems by their episodes", "Right: a score of 1.", solved, { percent: true, min: 0, max: 1, legend: true }),
       maybe("Rows in groups without variance", "Per role: these rows teach nothing.", roleSeries(run, "group/zero_variance", false), { percent: true, min: 0 }),
       maybe("Rows alone in their group", "Per role.", roleSeries(run, "group/singleton", false), { percent: true, min: 0 }),
     ]), replies);
