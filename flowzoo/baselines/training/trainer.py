@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.baselines.advantages.compute import Advantages
@@ -249,7 +250,7 @@ class Trainer:
         if not self.batches.independent:
             self.batches.settle()
         proof = self.engines.prove()
-        records = self.evaluation.play(self.plan.make_policy_map(self.engines.eval_policies))
+        records = self.evaluation.play(self.eval_policy_map)
         self.run.save_transcripts("eval", step, records)
         row = evaluation_metrics(records)
         if step == 0:
@@ -264,10 +265,15 @@ class Trainer:
             self.workflow.role_counts(),
             self.plan.policies,
             self.engines.eval_policies,
-            self.plan.budgets.roles,
+            self.plan.eval_budgets.roles,
             before=self.state.evaluations[-1]["eval/scores"],
             judge=self.plan.judge,
         )
+
+    @property
+    def eval_policy_map(self) -> PolicyMap:
+        """Policies by role, with the sampling and the lengths of evaluations."""
+        return self.plan.make_policy_map(self.engines.eval_policies, self.plan.eval_budgets)
 
     @property
     def notes(self) -> list[str]:
@@ -285,7 +291,7 @@ class Trainer:
 
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
-        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.eval_policies))
+        protocol = self.evaluation.protocol(self.eval_policy_map)
         return self.state.summary(self.plan, protocol)
 
     def close(self) -> None:
