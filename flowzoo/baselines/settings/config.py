@@ -108,6 +108,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and value > MOST:
                 raise UsageError(f"`{name}` must be at most {MOST:,}, got {value}")
+        if not 0 <= self.drop_groups < 1:
+            raise UsageError(
+                f"`drop_groups` is a fraction from 0 to below 1, got {self.drop_groups}"
+            )
         if self.eval_top_p > 1:
             raise UsageError(f"`eval_top_p` must be at most 1, got {self.eval_top_p}")
         if self.stop_at is not None and not 0 < self.stop_at <= 1:

@@ -259,6 +259,9 @@ class SamplingOptions(LengthOptions):
     refill: int = 0
     """Most rounds of a step that draw new problems in place of those with all advantages 0, until
     the batch is full (DAPO's dynamic sampling); 0: use all problems."""
+    drop_groups: float = 0.0
+    """Fraction of every policy's groups that a step leaves out: those with the lowest mean reward,
+    rounded down (0.5 in the public code of AT-GRPO on games); 0: train on all."""
     difficulty: str = ""
     """File of pass rates from `flowzoo filter`: train only on problems within `pass_rates`."""
     pass_rates: tuple[float, float] = (0.1, 0.9)
