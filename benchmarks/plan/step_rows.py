@@ -68,8 +68,9 @@ def step_rows(
     workflow = plan.curriculum.at(1)
     problems = ProblemStream(config.split, config.seed).take(workflow.task, config.problems)
     jobs = [EpisodeJob(problem, sample) for problem in problems for sample in range(plan.samples)]
+    policy_map = plan.make_policy_map(policies, plan.budgets)
     sampler = make_sampler(
-        config, plan.algorithm, workflow, plan.make_policy_map(policies), seed=config.seed,
+        config, plan.algorithm, workflow, policy_map, seed=config.seed,
         failures=Path(os.devnull),
     )  # fmt: skip
     return sampler.sample(jobs).rows

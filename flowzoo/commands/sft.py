@@ -26,7 +26,7 @@ CARRIED = (
     "lora_rank", "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed",
     "threads", "device", "compute", "weights", "layout", "microbatch_tokens",
     "gradient_checkpointing", "optimizer", "eval_split", "eval_problems", "eval_temperature",
-    "engine_dtype",
+    "eval_top_p", "eval_top_k", "engine_dtype",
 )  # fmt: skip
 """Settings of a warm start that are shared with the subsequent training."""
 

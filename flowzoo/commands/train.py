@@ -98,7 +98,7 @@ def print_deviations(options: Options) -> int:
             "--deviations compares bundled settings with the published ones: name them with "
             "--config, e.g. paper/voting-math"
         )
-    rows = deviations(options.config.partition("@")[0], options.settings)
+    rows = deviations(options.config, options.settings)
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
         return 0

@@ -61,6 +61,20 @@ def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{role}_{n}" for n in range(agents))
 
 
+def read_weights(weights: object) -> tuple[Any, Any]:
+    """The two weights of a local reward, from a tuple or the text FORM+ROLE."""
+    try:
+        pair = tuple(map(float, weights.split("+"))) if isinstance(weights, str) else weights
+    except ValueError:
+        pair = None
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise UsageError(
+            "local_weights: expected a tuple of two numbers, or FORM+ROLE as in 0.2+0.8, got "
+            f"{weights!r}."
+        )
+    return pair
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedEpisode:
     """The argument of a custom episode reward."""
@@ -174,7 +188,8 @@ class Workflow:
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
     local_weights: tuple[float, float] = (0.2, 0.8)
-    """Local reward: weight of a readable reply, weight of its role score."""
+    """Local reward: weight of a readable reply, weight of its role score; as an option FORM+ROLE,
+    e.g. 0.2+0.8."""
     format_penalty: float = 0.0
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
@@ -217,9 +232,8 @@ class Workflow:
             )
         for name in ("alpha", "format_penalty"):
             check_number(name, getattr(self, name), 0)
-        weights = self.local_weights
-        if not isinstance(weights, tuple) or len(weights) != 2:
-            raise UsageError(f"local_weights: expected a tuple of two numbers, got {weights!r}.")
+        weights = read_weights(self.local_weights)
+        object.__setattr__(self, "local_weights", weights)
         for weight in weights:
             check_number("local_weights", weight, 0)
         if self.max_calls is not None:

@@ -19,6 +19,7 @@ from flowzoo.baselines.advantages.segments import (
     widen,
 )
 from flowzoo.baselines.advantages.spec import AdvantageSpec, Weight
+from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
 EPISODE = ("problem", "episode")
@@ -125,6 +126,22 @@ def targets_of(
             "rewards must be finite."
         )
     return values
+
+
+def lowest_groups(
+    calls: Sequence[Call], spec: AdvantageSpec, returns: Mapping[str, float], share: float
+) -> Bools:
+    """Mask of the rows, (rows,), in the lowest `share` of the baseline's groups by mean target.
+
+    The number of groups is rounded down; of equal ones the first is lower.
+    """
+    groups = Groups(CallColumns(calls, columns_for(spec)))
+    targets = GroupedTargetsCache(groups, targets_of(groups, spec, returns))
+    pool = targets.of(spec.mean_group, spec.mean_weight)
+    order = np.argsort(pool.segments.mean, kind="stable")
+    lowest = np.zeros(len(order), np.bool_)
+    lowest[order[: int(share * len(order))]] = True
+    return pool.rows(lowest)
 
 
 def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:

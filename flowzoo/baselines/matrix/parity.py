@@ -19,8 +19,8 @@ BUDGETS = (
 )  # fmt: skip
 """Settings in which cells that differ in the sharing of policies alone must agree."""
 EVALUATION = (
-    "eval_split", "eval_problems", "eval_samples", "eval_temperature", "max_tokens", "lengths",
-    "split",
+    "eval_split", "eval_problems", "eval_samples", "eval_temperature", "eval_top_p", "eval_top_k",
+    "eval_max_tokens", "max_tokens", "lengths", "split",
 )  # fmt: skip
 """Settings in which a control must agree with the cells that it is compared with."""
 

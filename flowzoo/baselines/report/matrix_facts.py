@@ -351,6 +351,7 @@ def _protocols(cells: Sequence[CellData]) -> list[str]:
         take = cell.settings.get
         protocols.setdefault(
             f"{take('eval_problems')} {take('eval_split')} problems, one attempt each, temperature "
-            f"{take('eval_temperature')}, at most {take('max_tokens')} tokens a reply"
+            f"{take('eval_temperature')}, at most {take('eval_max_tokens') or take('max_tokens')} "
+            "tokens a reply"
         )
     return list(protocols)

@@ -133,7 +133,9 @@ def protocol(run: RunData) -> dict[str, Any]:
         "problems": record.get("problems", settings["eval_problems"]),
         "samples": record.get("samples", run.settings.get("eval_samples", 1)),
         "temperature": record.get("temperature", settings["eval_temperature"]),
-        "max_tokens": record.get("max_tokens", settings["max_tokens"]),
+        "max_tokens": record.get(
+            "max_tokens", run.settings.get("eval_max_tokens") or settings["max_tokens"]
+        ),
         "prompts": record.get("prompts", ""),
         "every": settings["eval_every"],
         "at": [*run.settings.get("eval_at", ())],

@@ -29,12 +29,13 @@ from flowzoo.functions import class_words
 _POSITIVE = (
     "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
     "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
+    "eval_top_p", "eval_max_tokens",
     "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "leaves",
 )  # fmt: skip
 _LEAST_ZERO = (
     "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
     "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
-    "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
+    "eval_top_k", "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every", "sync_check_every",
     "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
@@ -44,7 +45,7 @@ _LEAST_ZERO = (
 
 _COUNTS = (
     "problems", "samples", "candidates", "value_rollouts", "eval_problems", "eval_samples",
-    "leaves", "max_batch", "max_tokens", "threads",
+    "leaves", "max_batch", "max_tokens", "eval_max_tokens", "threads",
 )  # fmt: skip
 MOST = 1_000_000
 """Upper bound of counts in an iteration or an evaluation."""
@@ -107,6 +108,12 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and value > MOST:
                 raise UsageError(f"`{name}` must be at most {MOST:,}, got {value}")
+        if not 0 <= self.drop_groups < 1:
+            raise UsageError(
+                f"`drop_groups` is a fraction from 0 to below 1, got {self.drop_groups}"
+            )
+        if self.eval_top_p > 1:
+            raise UsageError(f"`eval_top_p` must be at most 1, got {self.eval_top_p}")
         if self.stop_at is not None and not 0 < self.stop_at <= 1:
             raise UsageError(
                 f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
@@ -248,7 +255,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """Most tokens of prompt and reply; 0 if only the model's own limit bounds all roles."""
         if not self.max_prompt or self.lengths or self.max_tokens is None:
             return 0
-        return max(self.max_prompt + self.max_tokens, 1024)  # holds the prompts that prove a sync
+        reply = max(self.max_tokens, self.eval_max_tokens or 0)
+        return max(self.max_prompt + reply, 1024)  # holds the prompts that prove a sync
 
     @property
     def settled_dtype(self) -> EngineDType:

@@ -4,7 +4,8 @@ The published values are in `sources/*.toml`, as groups of facts from one file a
 `configs` (patterns of bundled names), `source`, a table `fields` and a table `properties`. A field
 is a setting, an option or a choice of the algorithm. Its published value alone says that ours is
 equal; a table with `published`, `ours` and `why`, that it differs. A property is what no setting
-says, in words, always as such a table.
+says, in words, always as such a table. Facts are of all variants of a name; facts of NAME@VARIANT
+replace these or add to them.
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ def deviations(name: str, config: TrainConfig) -> list[PublishedField]:
 
     Reads no model and no data.
     """
-    names = bundled_names(FOLDER)
-    if name not in names:
-        raise unknown("bundled config", name, names)
+    names, stem = bundled_names(FOLDER), name.partition("@")[0]
+    if stem not in names:
+        raise unknown("bundled config", stem, names)
     settings = _Settings(config)
+    rows = _matching(stem, settings)
+    replacing = {row.field: row for row in _matching(name, settings)} if name != stem else {}
+    return [replacing.pop(row.field, row) for row in rows] + list(replacing.values())
+
+
+def _matching(name: str, settings: _Settings) -> list[PublishedField]:
     return [
         row
         for facts in published_facts()
@@ -75,8 +82,10 @@ def _rows(facts: Mapping[str, Any], settings: _Settings) -> Iterator[PublishedFi
         if not isinstance(entry, dict):
             entry = {"published": entry, "ours": entry, "why": ""}
         value, reason = settings.value(field), entry["why"]
-        state: State = "differs" if reason else "equal"
-        if value != entry["ours"]:
+        state: State = "differs"
+        if value == entry["published"]:
+            state, reason = "equal", ""
+        elif value != entry["ours"]:
             state, reason = "unstated", ""
         yield PublishedField(field, entry["published"], value, state, reason, source)
     for field, entry in facts.get("properties", {}).items():
@@ -107,6 +116,6 @@ class _Settings:
         for holder in self._holders:
             by_name = isinstance(holder, Mapping)
             value = holder.get(name) if by_name else getattr(holder, name, None)
-            if value is not None:
+            if value not in (None, ""):
                 return list(value) if isinstance(value, tuple) else value
         return None

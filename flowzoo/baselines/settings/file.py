@@ -13,8 +13,9 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import PERMISSION
 
 FOLDER = Path(__file__).parent / "configs"
-POCKET = "pocket"
-"""Variant that a file may have without being asked for."""
+PUBLISHED = "published"
+UNASKED = ("pocket", PUBLISHED)
+"""Variants that a file may have without being asked for."""
 BASE = "base"
 """Field of a bundled file with changes to all files of a folder, which it names. A table of such a
 file has the changes of one task."""
@@ -54,7 +55,7 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
         raise unknown(f"variant in {path}", variant, variants)
     table = {"workflow": workflow} | table
     # The fields of a variant that was not asked for would be ignored.
-    unasked = [key for key in variants if not at and key != POCKET]
+    unasked = [key for key in variants if not at and key not in UNASKED]
     if unasked:
         raise UsageError(
             f"the table [{unasked[0]}] in {path} is a variant that was not asked for: write its "

@@ -259,6 +259,9 @@ class SamplingOptions(LengthOptions):
     refill: int = 0
     """Most rounds of a step that draw new problems in place of those with all advantages 0, until
     the batch is full (DAPO's dynamic sampling); 0: use all problems."""
+    drop_groups: float = 0.0
+    """Fraction of every policy's groups that a step leaves out: those with the lowest mean reward,
+    rounded down (0.5 in the public code of AT-GRPO on games); 0: train on all."""
     difficulty: str = ""
     """File of pass rates from `flowzoo filter`: train only on problems within `pass_rates`."""
     pass_rates: tuple[float, float] = (0.1, 0.9)
@@ -288,6 +291,10 @@ class HeldOutOptions:
     """Split for evaluations."""
     eval_temperature: float = 1.0
     """Sampling temperature of evaluations; 0: greedy."""
+    eval_top_p: float = 1.0
+    """Nucleus (top-p) of evaluations."""
+    eval_top_k: int = 0
+    """Number of most likely tokens to sample from in evaluations (top-k); 0: all."""
     keep_last: int = 2
     """Number of latest checkpoints to keep, in addition to the best by held-out accuracy."""
 
@@ -302,6 +309,8 @@ class EvaluationOptions(HeldOutOptions):
     eval_samples: int = 1
     """Episodes per held-out problem in an evaluation. Above 1 the accuracy is the mean over them
     (avg@k), and pass@1, pass@2, pass@4 … pass@k are reported with intervals over problems."""
+    eval_max_tokens: int | None = None
+    """Most tokens of a reply in evaluations, in place of `max_tokens`; None: as in training."""
     eval_every: int = 0
     """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
     `steps`, at most 10, and 20 for 100 steps or more, which gives at least six evaluations (a

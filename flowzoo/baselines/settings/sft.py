@@ -23,9 +23,9 @@ from flowzoo.errors import UsageError
 Taught = Literal["right", "readable", "all"]
 
 _POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
-             "microbatch_tokens", "lora_alpha", "lr", "max_tokens")  # fmt: skip
+             "microbatch_tokens", "lora_alpha", "lr", "max_tokens", "eval_top_p")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
-               "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank",
+               "eval_temperature", "eval_top_k", "checkpoint_every", "threads", "seed", "lora_rank",
                "stop_patience", "clip_norm")  # fmt: skip
 
 

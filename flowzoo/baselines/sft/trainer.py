@@ -36,7 +36,7 @@ from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
 from flowzoo.baselines.training.metrics import MetricRow, role_metrics
-from flowzoo.baselines.training.plan import token_budgets
+from flowzoo.baselines.training.plan import Replies, token_budgets
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json
@@ -76,7 +76,7 @@ class SupervisedTrainer:
             engine_dtype=settings.engine_dtype,
             compute=settings.compute,
         )
-        self.budgets = token_budgets(settings, self.roles)
+        self.budgets = token_budgets(settings, self.roles, settings.max_tokens)
         count = config.eval_problems
         self.problems = (
             distinct_problems(task, config.eval_split, count, option="--eval-problems")
@@ -107,8 +107,9 @@ class SupervisedTrainer:
             # Before the engines, which take the loaded weights.
             self._resume()
             self.engines = open_engines(
-                settings, self.trained, self.learners, self.problems, self.budgets.reply
-            )
+                settings, self.trained, self.learners, self.problems,
+                Replies(self.budgets.reply, self.budgets.reply),
+            )  # fmt: skip
             opened.callback(self.engines.close)
             self.evaluation = Evaluation(
                 self.workflow, self.problems, self.engines, True, self.run.failures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,10 +11,11 @@ from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.baselines.advantages.compute import Advantages, RunningMean, compute, episode_returns
 from flowzoo.baselines.advantages.segments import Floats
 from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.advantages.targets import lowest_groups
 from flowzoo.baselines.learner.batch import learns
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.settings.hooks import AdvantageFunction
-from flowzoo.baselines.training.filters import job_of
+from flowzoo.baselines.training.filters import FilteredBatch, job_of
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 
@@ -73,6 +74,23 @@ class AdvantageComputer:
             return advantages
         values = self.function(calls, advantages.values.copy(), returns)
         return replace(advantages, values=values)
+
+
+def trained_rows(
+    gathered: FilteredBatch, spec: AdvantageSpec, policies: Iterable[str], drop_groups: float
+) -> list[bool]:
+    """True for every sampled row that is trained on, without the lowest groups of `policies`."""
+    rows = gathered.sampled.rows
+    trained = [gathered.trains(call) for call in rows]
+    returns = episode_returns(gathered.sampled.records)
+    for policy in policies if drop_groups else ():
+        indices = [
+            index for index, call in enumerate(rows) if call.policy == policy and trained[index]
+        ]
+        lowest = lowest_groups([rows[index] for index in indices], spec, returns, drop_groups)
+        for index in np.array(indices)[lowest].tolist():
+            trained[index] = False
+    return trained
 
 
 def informative_jobs(

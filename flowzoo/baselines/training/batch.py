@@ -51,7 +51,7 @@ class StepDraws:
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """Make the sampler of training episodes; `seed` is part of every request's key."""
         plan = self._plan
-        policy_map = plan.make_policy_map(self._engines.train_policies)
+        policy_map = plan.make_policy_map(self._engines.train_policies, plan.budgets)
         return make_sampler(
             plan.config, plan.algorithm, workflow, policy_map, seed=seed, failures=self._failures,
         )  # fmt: skip

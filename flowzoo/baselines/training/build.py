@@ -80,7 +80,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
             for name, learner in state.learners.items()
             if isinstance(learner, Learner)
         }
-        engines = open_engines(config, state.trained, local, held_out, plan.budgets.reply)
+        engines = open_engines(config, state.trained, local, held_out, plan.replies)
         draws = StepDraws(plan, engines, state.stream, run.failures)
         shard_jobs = config.shard_jobs or 0
         batches = StepSampler(

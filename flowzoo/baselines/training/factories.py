@@ -25,6 +25,7 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import PLAIN
+from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import Problem, Workflow
 from flowzoo.functions import load_function
 
@@ -61,34 +62,33 @@ def open_engines(
     trained: Mapping[str, LoadedPolicy],
     learners: Mapping[str, Learner],
     problems: Sequence[Problem],
-    reply: int,
+    replies: Replies,
 ) -> Engines:
     """Start the engine that the settings name; there is no fallback to another."""
     # Rollout workers open their own.
     if config.backend == "ray":
-        return EnginesElsewhere(config, trained, *samplings(config, reply))
+        return EnginesElsewhere(config, trained, *samplings(config, replies))
     if not config.engine_traits.training:
-        return TransformersEngines(config, trained, *samplings(config, reply))
+        return TransformersEngines(config, trained, *samplings(config, replies))
     make = load_function(f"engine {config.engine}", config.engine_traits.training).function
-    return make(config, trained, learners, *samplings(config, reply), problems)
+    return make(config, trained, learners, *samplings(config, replies), problems)
 
 
 def open_replica(
     config: TrainConfig, policies: Mapping[str, PolicyModel], problems: Sequence[Problem],
-    reply: int,
+    replies: Replies,
 ) -> Any:  # fmt: skip
     """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
     make = load_function(f"engine {config.engine}", config.engine_traits.replicas).function
-    return make(config, policies, *samplings(config, reply), problems)
+    return make(config, policies, *samplings(config, replies), problems)
 
 
-def samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
+def samplings(config: TrainConfig, replies: Replies) -> tuple[Sampling, Sampling]:
     """Sampling of training and of evaluations."""
-    # Evaluations sample from the whole distribution, at another temperature.
-    plain = {name: getattr(config, name) for name in PLAIN}
+    evaluated = {name: getattr(config, f"eval_{name}") for name in PLAIN}
     return (
-        Sampling(**plain, max_tokens=reply),
-        Sampling(temperature=config.eval_temperature, max_tokens=reply),
+        Sampling(**{name: getattr(config, name) for name in PLAIN}, max_tokens=replies.training),
+        Sampling(**evaluated, max_tokens=replies.evaluations),
     )
 
 

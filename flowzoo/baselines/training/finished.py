@@ -52,7 +52,7 @@ class FinishedRun:
     @property
     def policy_map(self) -> PolicyMap:
         """Policies by role, at the temperature of evaluations."""
-        return self.plan.make_policy_map(self.engines.eval_policies)
+        return self.plan.make_policy_map(self.engines.eval_policies, self.plan.eval_budgets)
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     # Parts are built as in training, so on the same machine a transformers run repeats its last
     # evaluation with the same scores.
     here = replace(config, backend="local")  # also a run that was trained elsewhere
-    engines = open_engines(here, trained, learners, held_out, plan.budgets.reply)
+    engines = open_engines(here, trained, learners, held_out, plan.replies)
     try:
         engines.sync()
         evaluation = Evaluation(
@@ -110,7 +110,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
             run.evaluation.workflow.role_counts(),
             run.plan.policies,
             run.engines.eval_policies,
-            run.plan.budgets.roles,
+            run.plan.eval_budgets.roles,
             before,
             run.plan.judge,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.judge import JudgePolicy
@@ -48,6 +48,13 @@ class Budgets:
     """Longest reply of any role, which the policies must allow."""
 
 
+class Replies(NamedTuple):
+    """Longest reply of any role, in tokens."""
+
+    training: int
+    evaluations: int
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Functions of the user; see `flowzoo.baselines.settings.hooks`."""
@@ -81,6 +88,8 @@ class RunPlan:
     policies: Mapping[str, str]
     """Policy by role or agent."""
     budgets: Budgets
+    eval_budgets: Budgets
+    """Token budgets of evaluations."""
     curriculum: Curriculum
     learners: Mapping[str, LearnerConfig]
     """Settings of the learner by policy that is trained."""
@@ -113,9 +122,14 @@ class RunPlan:
         ]
         return [*idle, *odd, *shared_learner_groups(self.config, self.learner_groups)]
 
-    def make_policy_map(self, policies: Mapping[str, Policy]) -> PolicyMap:
-        """Map roles to `policies`, which are by name."""
-        policy_map = PolicyMap.from_map(self.policies, policies, self.budgets.roles)
+    @property
+    def replies(self) -> Replies:
+        """Longest replies, which the policies must allow."""
+        return Replies(self.budgets.reply, self.eval_budgets.reply)
+
+    def make_policy_map(self, policies: Mapping[str, Policy], budgets: Budgets) -> PolicyMap:
+        """Map roles to `policies`, which are by name, with the `budgets`."""
+        policy_map = PolicyMap.from_map(self.policies, policies, budgets.roles)
         return policy_map if self.judge is None else policy_map.with_judge(self.judge)
 
 
@@ -132,7 +146,7 @@ def resolve(
     assert algorithm is not None
     tokens = reply_tokens or workflow.task.reply_tokens
     config, by_model, sources = settle(outline.config, outline.names, tokens, before)
-    budgets = token_budgets(config, roles)
+    budgets = token_budgets(config, roles, config.max_tokens)
     hooks = load_hooks(config)
     # Evaluations keep the task's score: a reward is not measured by itself.
     trained = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
@@ -152,6 +166,7 @@ def resolve(
         algorithm.samples(config.samples),
         policies,
         budgets,
+        token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
         Curriculum(trained, read_stages(config.curriculum)),
         learners,
         advantage_computer(config, algorithm, budgets, hooks),
@@ -203,11 +218,11 @@ def advantage_computer(
     return AdvantageComputer(algorithm.advantage, shaping, hooks.advantages, origin)
 
 
-def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
+def token_budgets(config: TrainConfig, roles: Roles, max_tokens: int | None) -> Budgets:
     """Lengths of every role's prompts and replies, from settings without automatic values."""
-    assert config.max_tokens is not None
+    assert max_tokens is not None
     named = read_lengths(config.lengths, roles)
-    full, longest = with_default(named, roles, config.max_tokens)
+    full, longest = with_default(named, roles, max_tokens)
     if config.max_prompt:
         full = {
             name: Lengths(entry.prompt or config.max_prompt, entry.reply)

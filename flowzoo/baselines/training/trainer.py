@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.baselines.advantages.compute import Advantages
@@ -23,6 +24,7 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run.directory import row_key
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl
+from flowzoo.baselines.training.advantage_computer import trained_rows
 from flowzoo.baselines.training.async_rollouts import SampledStep
 from flowzoo.baselines.training.build import RunParts, open_run
 from flowzoo.baselines.training.factories import learner_notes
@@ -124,7 +126,10 @@ class Trainer:
         row = self._version_metrics(batch)
         advantages = plan.compute_advantages(sampled, self.state.means)
         row |= self._batch_metrics(step, gathered, advantages)
-        row |= self._learn(step, gathered, advantages)
+        spec, dropped = plan.compute_advantages.spec, config.drop_groups
+        trained = trained_rows(gathered, spec, self.learners, dropped)
+        row |= {"filter/rows": trained.count(False)} if dropped else {}
+        row |= self._learn(step, sampled.rows, trained, advantages)
         # Rows of the newest weights prove the last sync in steps without a probe.
         gaps = row_gaps(row, self.learners)
         self.engines.compare(gaps)
@@ -145,8 +150,8 @@ class Trainer:
             row["time/wait"] = idle_at - learned_at + taken_at - began
         row["perf/tok_s"] = tokens / (time.perf_counter() - began)
         if step % config.transcripts_every == 0:
-            pairs = zip(sampled.rows, advantages.values.tolist(), strict=True)
-            signals = {row_key(row): value for row, value in pairs if gathered.trains(row)}
+            values = zip(sampled.rows, advantages.values.tolist(), trained, strict=True)
+            signals = {row_key(call): value for call, value, used in values if used}
             self.run.save_transcripts("train", step, sampled.records, signals)
         return row
 
@@ -186,17 +191,16 @@ class Trainer:
             self._tell(start_alarms(row, vars(self.config), replies_of(played), taught))
         return row | gathered.counts if self.config.refill else row
 
-    def _learn(self, step: int, gathered: FilteredBatch, advantages: Advantages) -> MetricRow:
-        sampled = gathered.sampled
+    def _learn(
+        self, step: int, rows: Sequence[Call], trained: Sequence[bool], advantages: Advantages
+    ) -> MetricRow:
         row: MetricRow = {}
         works: dict[str, Callable[[], MetricRow]] = {}
         for name in self.learners:
             indices = [
-                index
-                for index, call in enumerate(sampled.rows)
-                if call.policy == name and gathered.trains(call)
+                index for index, call in enumerate(rows) if call.policy == name and trained[index]
             ]
-            calls = [sampled.rows[index] for index in indices]
+            calls = [rows[index] for index in indices]
             values = advantages.values[indices].tolist()
             works[name] = partial(self.update, step, name, calls, values)
         for name, learned in self.backend.together(works).items():
@@ -250,7 +254,7 @@ class Trainer:
         if not self.batches.independent:
             self.batches.settle()
         proof = self.engines.prove()
-        records = self.evaluation.play(self.plan.make_policy_map(self.engines.eval_policies))
+        records = self.evaluation.play(self.eval_policy_map)
         self.run.save_transcripts("eval", step, records)
         row = evaluation_metrics(records)
         if step == 0:
@@ -265,10 +269,15 @@ class Trainer:
             self.workflow.role_counts(),
             self.plan.policies,
             self.engines.eval_policies,
-            self.plan.budgets.roles,
+            self.plan.eval_budgets.roles,
             before=self.state.evaluations[-1]["eval/scores"],
             judge=self.plan.judge,
         )
+
+    @property
+    def eval_policy_map(self) -> PolicyMap:
+        """Policies by role, with the sampling and the lengths of evaluations."""
+        return self.plan.make_policy_map(self.engines.eval_policies, self.plan.eval_budgets)
 
     @property
     def notes(self) -> list[str]:
@@ -286,7 +295,7 @@ class Trainer:
 
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
-        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.eval_policies))
+        protocol = self.evaluation.protocol(self.eval_policy_map)
         return self.state.summary(self.plan, protocol)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
-from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
+from flowzoo.baselines.engines.hf import Engines, TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.evaluation import evaluation_sampler, sample_jobs
@@ -61,9 +61,7 @@ class RunPlayer:
         failures = failures_path(config.directory)
         train = plan.mode == "train"
         engines = self._models.engines
-        policy_map = self._policy_map(
-            plan, engines.train_policies if train else engines.eval_policies
-        )
+        policy_map = self._policy_map(plan, engines, train)
         resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
             return evaluation_sampler(
@@ -74,8 +72,11 @@ class RunPlayer:
             seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
         )  # fmt: skip
 
-    def _policy_map(self, plan: RolloutSpec, policies: Mapping[str, Policy]) -> PolicyMap:
+    def _policy_map(self, plan: RolloutSpec, engines: Engines, train: bool) -> PolicyMap:
         """Make the policy map; a substitute of another role uses that role's `thinking`."""
+        policies, budgets = engines.eval_policies, self._plan.eval_budgets
+        if train:
+            policies, budgets = engines.train_policies, self._plan.budgets
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.policies.values():
             policy: Any = policies[name]
@@ -83,7 +84,7 @@ class RunPlayer:
                 same = policy.thinking == thinking
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
         entries = {agent: switched[player] for agent, player in plan.policies.items()}
-        policy_map, judge = PolicyMap(entries, self._plan.budgets.roles), self._plan.judge
+        policy_map, judge = PolicyMap(entries, budgets.roles), self._plan.judge
         return policy_map if judge is None else policy_map.with_judge(judge)
 
 
@@ -94,9 +95,7 @@ class LearnerModels:
         self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
     ) -> None:
         self._loaded = load_policies(config, plan.names, plan.workflow.task.name, began=began)
-        self.engines = TransformersEngines(
-            config, self._loaded, *samplings(config, plan.budgets.reply)
-        )
+        self.engines = TransformersEngines(config, self._loaded, *samplings(config, plan.replies))
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """See `ShardPlayer`; the digest is of the weights that the model computes with."""
@@ -127,7 +126,7 @@ class VLLMModels:
         task = plan.workflow.task
         models = policy_models(config, plan.names, task.name, began)
         problems = distinct_problems(task, config.eval_split, config.eval_problems)
-        self.engines = open_replica(config, models, problems, plan.budgets.reply)
+        self.engines = open_replica(config, models, problems, plan.replies)
         self.lost, self.probes = self.engines.lost, self.engines.probes
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:

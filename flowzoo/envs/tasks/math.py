@@ -599,7 +599,7 @@ class MathTask(DataTask[MathRow]):
         return Problem(self.name, "pretrain", self.seed, number, text, gold, meta)
 
     def prompt(self, problem: Problem) -> str:
-        return f"{problem.text}\n{self.instruction}"
+        return self.instructed(problem.text)
 
     def answer(self, text: str) -> str | None:
         return extract(text, "strict")

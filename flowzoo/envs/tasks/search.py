@@ -600,7 +600,7 @@ class SearchTask(DataTask[QuestionRow]):
         return world(self.seed, split, self.passages or 0)
 
     def prompt(self, problem: Problem) -> str:
-        return f"{problem.text}\n{self.instruction}"
+        return self.instructed(problem.text)
 
     def answer(self, text: str) -> str | None:
         return tagged_answer(text)

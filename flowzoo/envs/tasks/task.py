@@ -123,7 +123,8 @@ class Task(ABC):
     runs_programs: ClassVar[bool] = False
     """True if grading runs an answer as a program."""
     instruction: ClassVar[str] = ""
-    """Instruction of all prompts for the form of the answer, if it is one fixed text."""
+    """Instruction of all prompts for the form of the answer, if it is one fixed text; see
+    `instructed`."""
     home: ClassVar[str] = "single_v0"
     """Default workflow for this task."""
 
@@ -187,6 +188,12 @@ class Task(ABC):
                 "examples, or give them as chats by role."
             )
         return self.problem(number, "pretrain")
+
+    def instructed(self, text: str) -> str:
+        """The question `text` before the instruction, or in its place if that has {problem}."""
+        if "{problem}" in self.instruction:
+            return self.instruction.replace("{problem}", text)
+        return f"{text}\n{self.instruction}"
 
     @abstractmethod
     def prompt(self, problem: Problem) -> str:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -47,6 +48,19 @@ def grouped(learned: Learnt, key: Callable[[Call], Hashable]) -> list[list[tuple
     for step, _, call, advantage in learned:
         found[step, key(call)].append((call, advantage))
     return list(found.values())
+
+
+def test_the_half_of_the_groups_with_the_lowest_means_is_left_out(tmp_path, repeated_rows):
+    changes = {"algorithm": "at_grpo", "workflow": "eval_opt", "candidates": 3, "steps": 1}
+    whole, _ = learnt_by(tmp_path / "whole", **changes)
+    half, _ = learnt_by(tmp_path / "half", drop_groups=0.5, **changes)
+    nodes = grouped(whole, lambda call: call.node)
+    means = [fmean(call.value or 0.0 for call, _ in node) for node in nodes]
+    lowest = sorted(range(len(nodes)), key=means.__getitem__)[: len(nodes) // 2]
+    kept = [row for number, node in enumerate(nodes) if number not in lowest for row in node]
+    assert [(call, advantage) for *_, call, advantage in half] == kept
+    assert repeated_rows(tmp_path / "half")[1]["filter/rows"] == 3 * len(lowest) > 0
+    assert "filter/rows" not in repeated_rows(tmp_path / "whole")[1]
 
 
 SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")

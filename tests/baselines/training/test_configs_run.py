@@ -64,6 +64,36 @@ def test_the_pocket_version_trains(name, tmp_path):
         assert grading["sandbox"]["trust"]
 
 
+OF_POCKET = (
+    "model", "engine", "engine_dtype", "sync_tolerance", "deterministic", "compute", "thinking",
+    "gradient_checkpointing", "microbatch_tokens", "max_prompt", "max_tokens", "eval_problems",
+)  # fmt: skip
+"""Settings of size and machine."""
+
+
+@pytest.mark.parametrize("name", ["at_grpo/plan_path", "dr_mas/math", "magrpo/code"])
+def test_a_published_variant_trains_on_a_pocket_model(name, tmp_path):
+    small, config = tiny(name, tmp_path), load_config(f"{name}@published")
+    config = replace(
+        config,
+        **{field: getattr(small, field) for field in OF_POCKET},
+        options=tuple(word for word in config.options if not word.startswith("data=")),
+        problems=2,
+        weights="float32",
+        token_budget=1,
+        threads=1,
+        out=str(tmp_path),
+    )
+    summary = train(config)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1]
+    for policy in set(summary["policies"].values()):
+        assert rows[1][f"learn/rows/{policy}"] > 0
+    if config.drop_groups:  # one policy, whose groups are of `candidates` rows
+        kept, dropped = rows[1]["learn/rows/shared"], rows[1]["filter/rows"]
+        assert dropped == (kept + dropped) // 8 // 2 * 8 > 0
+
+
 def local_data(task: str, folder: Path) -> Path:
     """A small file in the layout of the config's data set."""
     path = folder / f"{task}.jsonl"
@@ -104,7 +134,14 @@ def humaneval(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", bundled_names(FOLDER))
+VARIANTS = [
+    f"{name}@published"
+    for name in bundled_names(FOLDER)
+    if not name.startswith(("paper/", "published/"))
+]
+
+
+@pytest.mark.parametrize("name", [*bundled_names(FOLDER), *VARIANTS])
 def test_the_full_size_version_is_accepted(name, tmp_path):
     config = load_config(name)
     made = {True: humaneval, False: lambda folder: local_data(config.task or "", folder)}

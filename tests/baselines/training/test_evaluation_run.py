@@ -53,6 +53,36 @@ def test_several_episodes_of_a_problem_change_the_evaluations_alone(
     assert "\npass@3       " in capsys.readouterr().out
 
 
+def first_evaluation(root: Path) -> list[list[str]]:
+    """The replies of the evaluation before the first step, by episode."""
+    lines = (root / "transcripts" / "eval-000000.jsonl").open()
+    return [[call["reply"] for call in json.loads(line)["calls"]] for line in lines]
+
+
+def test_evaluations_have_their_own_sampling_and_lengths(tmp_path, repeated_rows):
+    def played(name: str, **changes: Any) -> tuple[list[list[str]], dict[str, Any], Any]:
+        summary = train(make_config(tmp_path / name, steps=1, **changes))
+        rows = repeated_rows(tmp_path / name)
+        training = {key: x for key, x in rows[1].items() if not key.startswith("eval/")}
+        return first_evaluation(tmp_path / name), training, summary["protocol"]
+
+    usual, training, _ = played("usual")
+    greedy, *_ = played("greedy", eval_temperature=0.0)
+    assert usual != greedy
+    for name, changes in (("k", {"eval_top_k": 1}), ("p", {"eval_top_p": 1e-6})):
+        # One token is left to sample: the most likely one.
+        assert played(name, **changes)[:2] == (greedy, training)
+    long, uncut, _ = played("long", max_tokens=40)
+    short, cut, _ = played("short", max_tokens=5)
+    longer, as_cut, protocol = played("longer", max_tokens=5, eval_max_tokens=40)
+    assert (longer, as_cut) == (long, cut)
+    assert protocol["lengths"] == {"generator": [None, 40]}
+    assert protocol["decoding"]["shared"]["max_tokens"] == 40
+    shorter, as_long, _ = played("shorter", max_tokens=40, eval_max_tokens=5)
+    assert shorter == short != long
+    assert as_long == uncut != cut
+
+
 @pytest.mark.full
 def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     tmp_path, capsys, repeated_rows

@@ -19,8 +19,9 @@ from flowzoo.baselines.training.advantage_computer import (
     AdvantageComputer,
     LengthShaping,
     informative_jobs,
+    trained_rows,
 )
-from flowzoo.baselines.training.filters import gather, job_of, problems_needed
+from flowzoo.baselines.training.filters import FilteredBatch, gather, job_of, problems_needed
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
 from tests.baselines.rows import new_call
@@ -284,3 +285,35 @@ def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind):
             if row.problem == problem:
                 nodes.setdefault(row.node, set()).add(row.value)
         assert any(len(values) > 1 for values in nodes.values())
+
+
+def test_the_lowest_groups_of_every_policy_are_not_trained_on():
+    # Groups of (problem, role); means of policy x: .5, 0, .5, 1, of policy y: 3, 2, 1.
+    scores = {
+        ("x", "a", "p"): (1, 0), ("x", "a", "q"): (0, 0), ("x", "b", "p"): (0.5, 0.5),
+        ("x", "a", "r"): (1, 1), ("y", "c", "p"): (3, 3), ("y", "c", "q"): (1, 3),
+        ("y", "c", "r"): (1, 1), ("z", "d", "p"): (0, 0),
+    }  # fmt: skip
+    rows = [
+        {"policy": policy, "role": role, "agent": f"{role}_0", "problem": problem, "score": score}
+        for (policy, role, problem), pair in scores.items()
+        for score in pair
+    ]
+    sampled = batch(*rows)
+    everything = FilteredBatch(sampled, frozenset(job_of(row.episode) for row in sampled.rows), {})
+
+    def dropped(share: float, found: FilteredBatch = everything) -> set[tuple[str, str]]:
+        trained = trained_rows(found, PRESETS["dr_mas"], ("x", "y"), share)
+        assert trained.count(False) % 2 == 0, "groups are whole"
+        pairs = zip(sampled.rows, trained, strict=True)
+        return {(call.role, call.problem) for call, used in pairs if not used}
+
+    assert dropped(0.0) == set()
+    # Half of 4 groups, the first of equal ones; half of 3 is rounded down; z is not trained.
+    assert dropped(0.5) == {("a", "q"), ("a", "p"), ("c", "r")}
+    assert dropped(0.75) == {("a", "q"), ("a", "p"), ("b", "p"), ("c", "r"), ("c", "q")}
+    # What a refill leaves out is no group any more.
+    kept = {key for key in everything.trained_jobs if not key.startswith("q#")}
+    assert dropped(0.5, everything._replace(trained_jobs=frozenset(kept))) == {
+        ("a", "q"), ("c", "q"), ("a", "p"), ("c", "r"),
+    }  # fmt: skip

@@ -112,6 +112,24 @@ def test_local_rewards_are_the_documented_sums():
     assert [call.reward for call in tools] == pytest.approx([2.0, 1.1, 1.0, 0.0])
 
 
+def test_weights_of_form_and_role_are_penalties_but_for_a_constant():
+    """In the published code a planner has its score twice, and the two have -2 without a list."""
+
+    def pay(tool: str, plan: str) -> dict[str, float]:
+        episode = play([code(tool)], [plan], max_turns=1, reward="shaped", credit="mix",
+                       local_weights="2+1")  # fmt: skip
+        assert episode.workflow.local_weights == (2.0, 1.0)
+        return {call.agent: call.reward for call in record(episode).calls}
+
+    solved, lost = '["D","D","R","R"]', "I am not sure."
+    assert pay("d", solved)["planner_0"] - 2 == 1 + 1
+    assert pay("d", lost)["planner_0"] - 2 == -2
+    # The tool's candidates share the team's outcome, here 0.
+    own = {tool: pay(tool, lost)["tool_0"] - 2 for tool in OUTPUTS}
+    step = (1 / 6 - 0.01) / (4 / 6 - 0.04 + 1.5)  # of the best return, by the task's page
+    assert own == pytest.approx({"a": step, "b": -2.0, "c": -1.0, "d": 1.0})
+
+
 def test_the_value_of_the_tool_is_of_its_list_where_the_world_then_stood():
     episode = play([code("d"), code("d")], ['["R"]', '["R","D","D"]'])
     role_scores = [

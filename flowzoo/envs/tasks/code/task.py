@@ -299,7 +299,7 @@ class CodeTask(DataTask[CodeRow]):
         return task.problem(number, "pretrain")
 
     def prompt(self, problem: Problem) -> str:
-        return f"{problem.text}\n{self.instruction}"
+        return self.instructed(problem.text)
 
     def answer(self, text: str) -> str | None:
         return extract_code(text, "strict")
