@@ -95,7 +95,7 @@ class LearnerModels:
     ) -> None:
         self._loaded = load_policies(config, plan.names, plan.workflow.task.name, began=began)
         self.engines = TransformersEngines(
-            config, self._loaded, *samplings(config, plan.budgets.reply)
+            config, self._loaded, *samplings(config, self._loaded, plan.budgets.reply)
         )
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
