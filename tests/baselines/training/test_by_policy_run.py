@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 from flowzoo.baselines.settings.by_policy import by_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import train
+from flowzoo.cli import main
 
 BASE: dict[str, Any] = {
-    "lora_rank": 2, "lora_alpha": 8, "temperature": 0.9, "top_p": 0.8, "top_k": 2, "lr": 0.02,
+    "lora_rank": 2, "lora_alpha": 8, "temperature": 0.9, "top_p": 0.8, "top_k": 2, "lr": 0.004,
     "optimizer": "adamw", "beta1": 0.8, "beta2": 0.9, "clip_low": 0.1, "clip_high": 0.1,
-    "dual_clip": 3.0, "clip_norm": 1e-3, "updates": 4, "coherence": 0.9,
+    "dual_clip": 2.02, "clip_norm": 1e-3, "updates": 4, "coherence": 0.9,
 }  # fmt: skip
 """A value of every setting by policy, all of which have an effect together."""
 RUN: dict[str, Any] = {
@@ -73,3 +74,19 @@ def test_a_value_of_one_policy_leaves_every_bit_of_the_other(setting, plain, tmp
     assert found["aggregator"] != plain["aggregator"]
     weights = [key for key in plain["aggregator"] if key.startswith("step-00000001")]
     assert any(found["aggregator"].get(key) != plain["aggregator"][key] for key in weights)
+
+
+def test_a_policy_with_all_weights_beside_an_adapter_is_continued_and_plays(tmp_path):
+    ranks, updates = ("4", "aggregator=0"), ("generator=2",)
+    settings: dict[str, Any] = {**RUN, **BASE, "lora_rank": ranks, "updates": updates}
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    train(TrainConfig(**settings | {"steps": 2, "out": str(whole)}))
+    train(TrainConfig(**settings | {"out": str(parted)}))
+    summary = train(TrainConfig(**settings | {"steps": 2, "out": str(parted)}))
+    assert summary["policy_updates"] == {"aggregator": 2, "generator": 4}
+    policies = "checkpoints/step-00000002/policies"
+    for file in ("aggregator/model.safetensors", "generator/adapter_model.safetensors"):
+        assert (whole / policies / file).read_bytes() == (parted / policies / file).read_bytes()
+    record = json.loads((parted / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert (record["lora_rank"], record["updates"]) == (list(ranks), list(updates))
+    assert main(["eval", "--policy", str(parted), "--n", "2"]) == 0
