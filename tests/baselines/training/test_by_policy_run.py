@@ -89,4 +89,4 @@ def test_a_policy_with_all_weights_beside_an_adapter_is_continued_and_plays(tmp_
         assert (whole / policies / file).read_bytes() == (parted / policies / file).read_bytes()
     record = json.loads((parted / "run.json").read_text(encoding="utf-8"))["settings"]
     assert (record["lora_rank"], record["updates"]) == (list(ranks), list(updates))
-    assert main(["eval", "--policy", str(parted), "--n", "2"]) == 0
+    assert main(["eval", "voting", "--policy", str(parted), "--n", "2"]) == 0
