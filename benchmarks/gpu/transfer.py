@@ -92,7 +92,7 @@ def opened(way: Way, folder: Path) -> Iterator[tuple[Any, Any]]:
     learner = Learner(policies["shared"].weights, LearnerConfig(compute=dtype))
     task = make_workflow("voting", "math").task
     problems = [task.problem(index, "validation") for index in range(4)]
-    sampling = Sampling(max_tokens=64)
+    sampling = {"shared": Sampling(max_tokens=64)}
     engines = VLLMEngines(config, policies, {"shared": learner}, sampling, sampling, problems)
     try:
         yield engines, learner

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan.hours import hours, read_rates, run_tokens
-from benchmarks.plan.layouts import SPARE, Layout, layout_fits
+from benchmarks.plan.layouts import SPARE, Layout, Training, layout_fits
 from benchmarks.plan.memory import GIB
 from benchmarks.plan.process import process_memory
 from benchmarks.plan.sizes import RunSizes
@@ -132,7 +132,7 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
                 },
                 "engine_gpus": layout.engine_gpus,
                 "sampling_hours": sampling, "learning_hours": learning,
-                "chosen": is_chosen(layout, options.settings),
+                "chosen": is_chosen(layout, options.settings, sizes.training),
             }
         )  # fmt: skip
     return {
@@ -184,8 +184,8 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
     if frozen:
         return numbers
     numbers |= {
-        "adapter_parameters": shape.adapter(sizes.rank),
-        "adapter_rank": sizes.rank,
+        "adapter_parameters": shape.adapter(sizes.rank(name)),
+        "adapter_rank": sizes.rank(name),
         "sync_bytes": sizes.sync_bytes(name),
     }
     for kind in kinds:
@@ -201,11 +201,10 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
     return numbers
 
 
-def is_chosen(layout: Layout, config: TrainConfig) -> bool:
+def is_chosen(layout: Layout, config: TrainConfig, training: Training) -> bool:
     """True if the settings name this layout."""
     if config.learner_workers != 0:  # they have another table
         return False
-    training = "lora" if config.lora_rank else "full"
     ranks = config.ranks or 1
     return (layout.training, layout.ranks, layout.shard) == (training, ranks, config.shard)
 

@@ -68,7 +68,9 @@ def process_memory(sizes: RunSizes) -> ProcessMemory:
         if size == 2:  # a file in float32 is mapped while its weights are converted
             mapped = max(mapped, sizes.files[sizes.models[name]])
     if sizes.training == "lora":
-        held["adapters"] = sum(4 * sizes.shape(name).adapter(sizes.rank) for name in sizes.trained)
+        held["adapters"] = sum(
+            4 * sizes.shape(name).adapter(sizes.rank(name)) for name in sizes.trained
+        )
     work = {"loading": mapped, "sampling": sampling_bytes(sizes)}
     return ProcessMemory(held, work | {"learning": learning_bytes(sizes)})
 
@@ -78,7 +80,7 @@ def library_bytes(sizes: RunSizes) -> int:
     config = sizes.config
     options = ["train", "single", *_SMALL.split(), "--compute", config.compute or "float32"]
     options += ["--engine-dtype", config.settled_dtype, "--weights", config.weights]
-    options += ["--lora-rank", str(config.lora_rank)] if config.lora_rank else []
+    options += ["--lora-rank", "1"] if sizes.training == "lora" else []
     output = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(output), redirect_stderr(output):
         if main([*options, "--out", f"{folder}/run"]):
@@ -121,7 +123,6 @@ def learning_bytes(sizes: RunSizes) -> int:
 def _weights(sizes: RunSizes) -> dict[str, Weights]:
     # Fake ones of the trained policies. PEFT adds no adapters to fake tensors.
     config = sizes.config
-    settings = LoraSettings(sizes.rank, config.lora_alpha, config.lora_targets)
     bases: dict[str, LoraBase] = {}
     weights: dict[str, Weights] = {}
     with torch.device("meta"):
@@ -132,8 +133,9 @@ def _weights(sizes: RunSizes) -> dict[str, Weights]:
                 if sizes.training == "full":
                     weights[name] = FullWeights(model)
                     continue
-                bases[source] = LoraBase(model, "", settings)
-            weights[name] = bases[source].add(name, 0)
+                bases[source] = LoraBase(model, "", LoraSettings())
+            settings = LoraSettings(sizes.rank(name), targets=config.lora_targets)
+            weights[name] = bases[source].add(name, 0, settings)
     for model in {id(policy.model): policy.model for policy in weights.values()}.values():
         leave_meta(model)
     return weights

@@ -25,13 +25,14 @@ from benchmarks.plan.step_rows import step_rows
 from flowzoo.agents.policy_map import agent_names
 from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.options import Sharding
-from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.settings.rules import check, sharding_rules
+from flowzoo.baselines.settings.rules import check, learner_rules, sharding_rules
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.envs.records import Call
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 USUAL_RANK = 16
@@ -56,7 +57,7 @@ class RunSizes:
             # The device decides the number formats.
             settled = replace(placed.config.settled(), device="cpu" if cpu else "cuda")
             self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
-            named = per_policy(config.models, self.plan.names, "models")
+            named = read_named(config.models, self.plan.names, "models")
             self.models = {name: named.get(name, config.model) for name in self.plan.names}
             """Model by policy, as the settings name it."""
             self.configs: Mapping[str, Any] = {
@@ -83,7 +84,7 @@ class RunSizes:
         )
         self.learner_groups = plan_learner_groups(config, self.models)
         self._shapes = {m: shape_of(c, config.lora_targets) for m, c in self.configs.items()}
-        self._activations: dict[tuple[str, Training], Activations | None] = {}
+        self._activations: dict[tuple[str, Training, int], Activations | None] = {}
         self.uncounted: dict[str, str] = {}
         """Reason why the activations are unknown, by model."""
 
@@ -93,10 +94,10 @@ class RunSizes:
 
     def activations(self, policy: str, training: Training) -> Activations | None:
         """Count the bytes that a policy's backward pass keeps; None: see `uncounted`."""
-        key = self.models[policy], training
+        key = self.models[policy], training, self.rank(policy)
         if key not in self._activations:
             config = self.config
-            lora = LoraSettings(config.lora_rank or USUAL_RANK, config.lora_alpha)
+            lora = LoraSettings(self.rank(policy))
             try:
                 self._activations[key] = count_activations(
                     self.configs[key[0]],
@@ -124,13 +125,22 @@ class RunSizes:
 
     @property
     def training(self) -> Training:
-        """Trained weights by the settings."""
-        return "lora" if self.config.lora_rank else "full"
+        """Trained weights by the settings.
 
-    @property
-    def rank(self) -> int:
-        """Rank of adapters: the settings', or the usual one."""
-        return self.config.lora_rank or USUAL_RANK
+        Raises:
+            UsageError: policies that differ in it, for which nothing is estimated.
+        """
+        ranks = [of_policy(self.config, name).lora_rank for name in self.trained]
+        if any(ranks) != all(ranks):
+            raise UsageError(
+                "the plan is for adapters of all policies or of none, and `lora_rank` is 0 for "
+                "some and above 0 for others: give all one or none"
+            )
+        return "lora" if all(ranks) else "full"
+
+    def rank(self, policy: str) -> int:
+        """Rank of a policy's adapter: the settings', or the usual one."""
+        return of_policy(self.config, policy).lora_rank or USUAL_RANK
 
     def roles(self, policy: str) -> int:
         """Roles that a policy answers for."""
@@ -147,7 +157,7 @@ class RunSizes:
             shape,
             self.activations(policy, training),
             replace(config, microbatch_tokens=longest),
-            adapter=shape.adapter(self.rank) if training == "lora" else 0,
+            adapter=shape.adapter(self.rank(policy)) if training == "lora" else 0,
             roles=self.roles(policy),
             ranks=ranks,
             shard=shard,
@@ -205,7 +215,7 @@ class RunSizes:
                 weights = size * self.shape(name).parameters
                 parts[base] = EngineBytes(weights, cache, heads, groups)
             if lora and name in self.trained:
-                adapter = size * self.shape(name).adapter(self.rank)
+                adapter = size * self.shape(name).adapter(self.rank(name))
                 parts[base] = parts[base]._replace(weights=parts[base].weights + adapter)
         return list(parts.values())
 
@@ -291,6 +301,8 @@ class RunSizes:
         """Reason why a run refuses `shard` full with these settings, or empty."""
         try:
             check(sharding_rules(self.config))
+            for name in self.trained:
+                check(learner_rules(replace(of_policy(self.config, name), shard="full")))
         except UsageError as error:
             return str(error)
         return ""
@@ -320,4 +332,4 @@ class RunSizes:
         size = 2 if self.config.weights == "bfloat16" else 4
         if self.config.placement == "split":
             size = BYTES[self.config.settled_dtype]
-        return {"full": sent * size, "lora": shape.adapter(self.rank) * 4}
+        return {"full": sent * size, "lora": shape.adapter(self.rank(policy)) * 4}

@@ -62,7 +62,7 @@ class EngineTraits:
     training: str = ""
     """`module:Class` of a run's engines (`flowzoo.baselines.engines.hf.Engines`); empty: the engine
     only plays. Called with config, policies, learners, the `Sampling` of training and that of
-    evaluations, and the problems that probes are made of."""
+    evaluations by policy, and the problems that probes are made of."""
     replicas: str = ""
     """`module:Class` of a rollout worker's engines; empty: workers cannot have it, unless it
     samples with a module. Called with config, policies, both samplings and the problems."""

@@ -1,10 +1,11 @@
 """Command lines from dataclasses: fields are arguments, and their docstrings are the help.
 
 `max_tokens: int = 64` is read from `--max-tokens 64`, a bool from `--json` or `--no-json`, a tuple
-from several values and a `Literal` from its choices; `X | None` also accepts the word None. A
-dataclass field is a group of options. `field(metadata=...)` makes an argument positional
-(`{"positional": "NAME"}`), renames its option (`{"option": "with"}`) or names those fields of a
-group that the command refuses (`{"refused": ("data",)}`), which help leaves out.
+from several values and a `Literal` from its choices; `X | None` also accepts the word None, and
+`ByPolicy[X]` POLICY=X words beside or in place of an X. A dataclass field is a group of options.
+`field(metadata=...)` makes an argument positional (`{"positional": "NAME"}`), renames its option
+(`{"option": "with"}`) or names those fields of a group that the command refuses (`{"refused":
+("data",)}`), which help leaves out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flowzoo.errors import UsageError, unknown
 
@@ -61,6 +62,8 @@ class Argument:
     """MISSING if the argument is required."""
     owner: type
     """Class that declares the field."""
+    takes_words: bool = False
+    """True if POLICY=VALUE words may follow or replace the value (`ByPolicy`)."""
     is_refused: bool = False
     """True if the command refuses it."""
 
@@ -106,7 +109,8 @@ class Argument:
     @property
     def help(self) -> str:
         """Docstring of the field as one paragraph."""
-        return " ".join(field_docs(self.owner).get(self.name, "").split())
+        text = " ".join(field_docs(self.owner).get(self.name, "").split())
+        return f"{text} POLICY=VALUE: of individual policies." if self.takes_words else text
 
     def read(self, given: Any) -> Any:
         """Convert argparse's result to a value of the field."""
@@ -114,6 +118,11 @@ class Argument:
             return given
         if isinstance(given, str):
             return self._value(given, self.kinds)
+        if self.takes_words:
+            plain = [text for text in given if "=" not in text][-1:]  # the last, as of any option
+            value = [self._value(text, self.kinds) for text in plain]
+            texts = (*plain, *(text for text in given if "=" in text))
+            return texts if len(texts) > len(plain) else value[0]
         if len(given) == 1 and self.kinds[0] in _NUMBERS:  # a number, or a tuple of NAME=NUMBER
             with suppress(ValueError):
                 return self.kinds[0](given[0])
@@ -151,7 +160,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
     """Arguments of a dataclass, including nested ones; `defaults` is an instance."""
-    hints, arguments = get_type_hints(options), list[Argument]()
+    hints, arguments = get_type_hints(options, include_extras=True), list[Argument]()
     for field in fields(options):
         default, hint = _default(field, defaults), hints[field.name]
         if is_dataclass(hint):
@@ -164,11 +173,13 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
         label = field.metadata.get("positional")
         if label is None:
             label = f"--{field.metadata.get('option', field.name).replace('_', '-')}"
+        takes_words = get_origin(hint) is Annotated
+        hint = get_args(hint)[0] if takes_words else hint
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         owner = next(
             base for base in options.__mro__ if field.name in vars(base).get("__annotations__", ())
         )
-        arguments.append(Argument(field.name, label, kinds, default, owner))
+        arguments.append(Argument(field.name, label, kinds, default, owner, takes_words))
     return arguments
 
 
@@ -186,7 +197,9 @@ def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str
     for argument in by_name.values():
         _add(parser, argument)
     try:
-        given, rest = parser.parse_known_intermixed_args([_with_dashes(word) for word in line])
+        given, rest = parser.parse_known_intermixed_args(
+            _repeated([_with_dashes(word) for word in line], by_name.values())
+        )
     except argparse.ArgumentError as error:
         raise UsageError(_count_message(error, by_name.values())) from None
     for word in rest:
@@ -207,7 +220,9 @@ def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
         parser.add_argument(negative, dest=name, action="store_false", default=absent)
     elif argument.is_option:
         # `--options a=1 --options b=2` has two values, as `--options a=1 b=2`.
-        action = "extend" if argument.nargs == "*" else "store"
+        action = (
+            "extend" if argument.nargs == "*" else "append" if argument.takes_words else "store"
+        )
         parser.add_argument(
             argument.label, dest=name, nargs=argument.nargs, default=absent, action=action
         )
@@ -218,6 +233,20 @@ def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
 def _with_dashes(word: str) -> str:
     option, equals, value = word.partition("=")
     return option.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _repeated(line: Sequence[str], arguments: Iterable[Argument]) -> list[str]:
+    # `--lr 1e-3 judge=1e-4 voting` becomes `--lr 1e-3 --lr judge=1e-4 voting`: only NAME=VALUE
+    # words go on with an option, so that a workflow may follow.
+    labels, option, repeated = {a.label for a in arguments if a.takes_words}, "", list[str]()
+    for before, word in zip(["", *line], line, strict=False):
+        if word.startswith("-"):
+            option = label if (label := word.partition("=")[0]) in labels else ""
+        elif before != option:  # its first value is there
+            option = option if "=" in word else ""
+            repeated += [option] if option else []
+        repeated.append(word)
+    return repeated
 
 
 def _check_empty(line: Sequence[str]) -> None:

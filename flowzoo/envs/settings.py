@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import FunctionSetting
 
 Setting = bool | int | float | str | None
@@ -25,6 +25,35 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
             raise UsageError(f"options give {name!r} twice.")
         settings[name] = _value(value)
     return settings
+
+
+def read_named(
+    arguments: Iterable[str],
+    names: Iterable[str] | None,
+    option: str,
+    kind: str = "policy",
+    *,
+    plain: bool = False,
+) -> dict[str, str]:
+    """Read NAME=VALUE words, whose names are among `names` (None: any).
+
+    With `plain` one word may be a value alone, for all other names: it has the name "".
+    """
+    choices = None if names is None else list(names)
+    values: dict[str, str] = {}
+    for word in arguments:
+        name, equals, value = word.partition("=") if "=" in word else ("", "", word)
+        if not value or not (equals or plain):
+            raise UsageError(f"`{option}` takes {kind.upper()}=VALUE, got {word!r}")
+        if equals and choices is not None and name not in choices:
+            raise unknown(kind, name, choices)
+        if name in values:
+            twice = f"names {kind} {name}" if equals else f"has the value of every {kind}"
+            raise UsageError(
+                f"`{option}` {twice} twice, with {values[name]} and {value}: leave one out"
+            )
+        values[name] = value
+    return values
 
 
 def add_setting(settings: dict[str, Any], name: str, value: Any, option: str = "") -> None:

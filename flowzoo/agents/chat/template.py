@@ -15,9 +15,10 @@ from typing import Any, Literal, Self
 
 from flowzoo.agents.chat.rendering import refuse, render
 from flowzoo.envs.script import Message
+from flowzoo.envs.settings import read_named
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
 
 Family = Literal["hermes", "llama", "mistral"]
@@ -140,22 +141,13 @@ _VALUES = {"on": True, "off": False}
 
 def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool | None]:
     """Read `on`, `off`, `NAME=on` and `NAME=off` into a map over `names`; None: no entry."""
-    switches: dict[str, bool | None] = dict.fromkeys(names)
-    seen: set[str] = set()
-    for word in args:
-        name, equals, value = word.rpartition("=")
+    names = list(names)
+    switches = read_named(args, names, "thinking", "name", plain=True)
+    for value in switches.values():
         if value not in _VALUES:
-            raise UsageError(f"thinking is `on`, `off`, or NAME=on or NAME=off, got {word!r}")
-        if equals and name not in switches:
-            raise unknown("name before `=`", name, switches)
-        if name in seen:
-            raise UsageError(
-                f"thinking is given twice for one name, the second time by {word!r}: leave one out"
-            )
-        seen.add(name)
-        for entry in [name] if equals else [entry for entry in switches if entry not in seen]:
-            switches[entry] = _VALUES[value]
-    return switches
+            raise UsageError(f"thinking is `on`, `off`, or NAME=on or NAME=off, got {value!r}")
+    given = {name: switches.get(name, switches.get("")) for name in names}
+    return {name: None if value is None else _VALUES[value] for name, value in given.items()}
 
 
 def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:

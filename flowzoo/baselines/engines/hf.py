@@ -26,9 +26,10 @@ from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import FlowzooError, UsageError
 
 MetricRow = dict[str, Any]
@@ -77,7 +78,7 @@ def policy_models(
     Raises:
         UsageError: a model is not the one that the run `began` with, or only an adapter.
     """
-    paths = per_policy(config.models, names, "models")
+    paths = read_named(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
         path = _model_path(paths.get(name, config.model), task, began.get(name))
@@ -90,7 +91,8 @@ def policy_models(
                 "the adapter's run with more --steps to train it further"
             )
         still = name in config.frozen
-        models[name] = PolicyModel(identify(path), bool(config.lora_rank) and not still, still)
+        adapter = of_policy(config, name).lora_rank > 0 and not still
+        models[name] = PolicyModel(identify(path), adapter, still)
     return models
 
 
@@ -132,12 +134,21 @@ def load_policies(
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
-            settings = LoraSettings(config.lora_rank or 1, config.lora_alpha, config.lora_targets)
-            shared[path] = LoraBase(model, path, settings), tokenizer
+            shared[path] = LoraBase(model, path, LoraSettings()), tokenizer
         base, tokenizer = shared[path]
-        weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
+        weights: Weights = (
+            FrozenWeights(base.model, base.plain)
+            if still
+            else base.add(name, config.seed, lora_settings(config, name))
+        )
         policies[name] = LoadedPolicy(weights, tokenizer, origin, still)
     return policies
+
+
+def lora_settings(config: TrainConfig, policy: str) -> LoraSettings:
+    """Settings of a policy's adapter."""
+    config = of_policy(config, policy)
+    return LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
 
 
 def _learner_device(name: str) -> str:
@@ -230,8 +241,8 @@ class TransformersEngines(NoExternalEngine):
         self,
         config: TrainConfig,
         trained: Mapping[str, LoadedPolicy],
-        training: Sampling,
-        evaluating: Sampling,
+        training: Mapping[str, Sampling],
+        evaluating: Mapping[str, Sampling],
     ) -> None:
         switches = read_thinking(config.thinking, trained)
         dtype = config.module_dtype
@@ -256,13 +267,13 @@ class TransformersEngines(NoExternalEngine):
                     with active[name]():
                         check_int8(model)
 
-        def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
+        def make(samplings: Mapping[str, Sampling]) -> dict[str, TransformersPolicy]:
             return {
                 name: TransformersPolicy(
                     loaded.weights.model,
                     loaded.tokenizer,
                     name=name,
-                    sampling=sampling,
+                    sampling=samplings[name],
                     max_batch=config.max_batch,
                     thinking=switches[name],
                     active=active[name],
@@ -334,8 +345,8 @@ class EnginesElsewhere(NoExternalEngine):
         self,
         config: TrainConfig,
         trained: Mapping[str, LoadedPolicy],
-        training: Sampling,
-        evaluating: Sampling,
+        training: Mapping[str, Sampling],
+        evaluating: Mapping[str, Sampling],
     ) -> None:
         switches = read_thinking(config.thinking, trained)
         chats = {
@@ -347,9 +358,11 @@ class EnginesElsewhere(NoExternalEngine):
         batching: Batching = "stream" if traits.batches_itself else "static"
         dtype = config.settled_dtype if traits.own_weights else config.module_dtype
 
-        def make(sampling: Sampling) -> dict[str, Policy]:
+        def make(samplings: Mapping[str, Sampling]) -> dict[str, Policy]:
             return {
-                name: ElsewherePolicy(name, chats[name], sampling, switches[name], batching, dtype)
+                name: ElsewherePolicy(
+                    name, chats[name], samplings[name], switches[name], batching, dtype
+                )
                 for name in trained
             }
 

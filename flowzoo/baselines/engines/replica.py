@@ -20,9 +20,9 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import probe_messages
-from flowzoo.baselines.engines.hf import PolicyModel
+from flowzoo.baselines.engines.hf import PolicyModel, lora_settings
 from flowzoo.baselines.engines.vllm import PolicyEngines
-from flowzoo.baselines.learner.lora import LoraSettings, lora_config, save_adapter
+from flowzoo.baselines.learner.lora import lora_config, save_adapter
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Problem
 
@@ -42,8 +42,8 @@ class ReplicaEngines(PolicyEngines):
         self,
         config: TrainConfig,
         policies: Mapping[str, PolicyModel],
-        training: Sampling,
-        evaluating: Sampling,
+        training: Mapping[str, Sampling],
+        evaluating: Mapping[str, Sampling],
         problems: Sequence[Problem],
     ) -> None:
         super().__init__(config, policies, training, evaluating)
@@ -110,7 +110,7 @@ class ReplicaEngines(PolicyEngines):
         if not model.adapter:
             engine.load_weights(tensors)
             return
-        settings = LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
+        settings = lora_settings(config, policy)
         described = lora_config(settings, model.path, adapted_modules(tensors))
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 

@@ -24,9 +24,10 @@ from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow, PolicyModel
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.envs import Problem
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 _SHARE = 0.8
@@ -58,9 +59,12 @@ _log = logging.getLogger("flowzoo")
 
 
 def engine_settings(
-    config: TrainConfig, engines: int, adapters: int, number: int = 0
+    config: TrainConfig, engines: int, ranks: Sequence[int], number: int = 0
 ) -> EngineSettings:
-    """The settings of engine `number` of `engines`, which share the memory evenly."""
+    """The settings of engine `number` of `engines`, which share the memory evenly.
+
+    `ranks` has the rank of every adapter in it.
+    """
     devices, gpus, share = _own_device(config), 1, EngineSettings().gpu_share / engines
     if config.backend == "ray":
         devices, gpus, share = share_of_bundle(config.rollout_gpus, engines, number)
@@ -73,8 +77,8 @@ def engine_settings(
         gpu_share=share,
         max_batch=config.max_batch,
         max_context=config.longest_sequence,
-        adapters=adapters,
-        adapter_rank=adapter_rank(config.lora_rank) if adapters else 1,
+        adapters=len(ranks),
+        adapter_rank=adapter_rank(max(ranks, default=1)),
         sleep=config.engine_sleep,
         weight_transfer=config.weight_transfer,
         seed=config.seed,
@@ -105,20 +109,20 @@ class PolicyEngines:
         self,
         config: TrainConfig,
         policies: EnginePolicies,
-        training: Sampling,
-        evaluating: Sampling,
+        training: Mapping[str, Sampling],
+        evaluating: Mapping[str, Sampling],
     ) -> None:
         switches = read_thinking(config.thinking, policies)
         self._deterministic, self._restarts = config.deterministic, config.engine_restarts
         self._engines = open_engines(config, policies)
         self.by_policy = {name: self._engines[key] for name, key in engine_keys(policies).items()}
 
-        def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
+        def make(samplings: Mapping[str, Sampling]) -> dict[str, VLLMPolicy]:
             return {
                 name: VLLMPolicy(
                     self.by_policy[name],
                     name=name,
-                    sampling=sampling,
+                    sampling=samplings[name],
                     adapter=name if model.adapter else None,
                     thinking=switches[name],
                 )
@@ -158,8 +162,8 @@ class VLLMEngines(PolicyEngines):
         config: TrainConfig,
         trained: Mapping[str, LoadedPolicy],
         learners: Mapping[str, Learner],
-        training: Sampling,
-        evaluating: Sampling,
+        training: Mapping[str, Sampling],
+        evaluating: Mapping[str, Sampling],
         problems: Sequence[Problem],
     ) -> None:
         super().__init__(config, trained, training, evaluating)
@@ -313,8 +317,8 @@ def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLL
     engines: dict[str, VLLMEngine] = {}
     try:
         for number, (key, names) in enumerate(bases.items()):
-            adapters = sum(policies[name].adapter for name in names)
-            settings = engine_settings(config, len(bases), adapters, number)
+            ranks = [of_policy(config, name).lora_rank for name in names if policies[name].adapter]
+            settings = engine_settings(config, len(bases), ranks, number)
             engines[key] = VLLMEngine.local(policies[names[0]].path, settings)
     except BaseException:
         for engine in engines.values():
@@ -327,7 +331,7 @@ def endpoints(settings: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """The server of every engine: one URL alone, or POLICY=URL for each."""
     if len(settings) == len(keys) == 1 and "=" not in settings[0].split("//")[0]:
         return {keys[0]: settings[0]}
-    urls = per_policy(settings, keys, "endpoint")
+    urls = read_named(settings, keys, "endpoint")
     missing = sorted(set(keys) - set(urls))
     if missing:
         raise UsageError(

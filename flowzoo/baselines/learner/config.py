@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from flowzoo.aliases import ByPolicy
 from flowzoo.errors import UsageError, check_choice, check_choices, unknown
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class LossConfig:
 class ComputeOptions:
     """Optimizer, number formats and memory of the learner."""
 
-    optimizer: OptimizerName = "adamw"
+    optimizer: ByPolicy[OptimizerName] = "adamw"
     """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
     are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
     `sgd` has no momentum, does not rescale the gradient, and needs an `lr`. `muon` keeps
@@ -100,7 +101,7 @@ class ComputeOptions:
     moments in 8 bits (flowzoo[bits])."""
     min_lr: float = 0.0
     """Learning rate at the end of the schedules linear and cosine."""
-    clip_norm: float = 1.0
+    clip_norm: ByPolicy[float] = 1.0
     """Each policy's gradient is scaled down to at most this norm; 0: never."""
     compute: Compute | None = None
     """Number format of the learner's matrix products. None: bfloat16 where the device multiplies it
@@ -135,6 +136,8 @@ class UpdateOptions:
     """Decoupled weight decay of AdamW."""
     rows_per_update: int = 512
     """Most rows of an optimizer step where their number follows from the rows (`updates` 0)."""
+    coherence: ByPolicy[float] = 0.0
+    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
     coherence_form: CoherenceForm = "flowzoo"
     """Mean of `coherence`. `flowzoo`: of clipped gradients before they are scaled, empty at first.
     `published`, intervention I6 in the code of arXiv 2605.24202: of scaled gradients before they
@@ -148,9 +151,9 @@ class UpdateOptions:
     much of a small step."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
-    beta1: float = 0.9
+    beta1: ByPolicy[float] = 0.9
     """Decay of AdamW's mean of gradients."""
-    beta2: float = 0.999
+    beta2: ByPolicy[float] = 0.999
     """Decay of AdamW's mean of squared gradients."""
     adam_eps: float = 1e-8
     """Added to the root of AdamW's mean of squared gradients."""
@@ -221,8 +224,6 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     `lr`, so that the step is the sum of -rate * gradient over roles, before `clip_norm`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
     """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
-    coherence: float = 0.0
-    """Scale the gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
     coherence_window: int = 128
     """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
     microbatch_rows: int = 0
@@ -329,7 +330,7 @@ def _check_numbers(config: LearnerConfig) -> None:
 
 
 def check_bounds(config: Any, positive: Iterable[str], least_zero: Iterable[str]) -> None:
-    """Refuse numbers out of range; None is automatic, and tuples are checked elsewhere."""
+    """Refuse numbers out of range; None is automatic, and words in tuples are read later."""
     for names, refused, bound in (
         (positive, lambda value: not value > 0, "greater than 0"),
         (least_zero, lambda value: not value >= 0, "at least 0"),

@@ -60,15 +60,17 @@ class LoraBase:
         self.model, self.path, self.settings = model.requires_grad_(False), path, settings
         self._wanted: list[str] = []
         self._linears = linears_of(model)
-        self.note = ""
-        """Layers with adapters, once there is an adapter."""
         self._lock = threading.RLock()
         self._active = ""
         self._count = 0
 
-    def add(self, name: str, seed: int) -> LoraWeights:
-        """A new adapter, whose output is 0; `name` and `seed` decide its first weights."""
-        config = lora_config(self.settings, self.path, self._targets())
+    def add(self, name: str, seed: int, settings: LoraSettings | None = None) -> LoraWeights:
+        """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
+
+        `settings` replace the base's.
+        """
+        settings = settings or self.settings
+        config = lora_config(settings, self.path, self._targets(settings))
         label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
         self._count += 1
         with self._lock, torch.random.fork_rng(), warnings.catch_warnings():
@@ -82,24 +84,23 @@ class LoraBase:
                     f"({str(error).splitlines()[0][:200]}): leave out `lora_rank`."
                 ) from error
             self._active = label
-        weights = LoraWeights(self, label)
+        weights = LoraWeights(self, label, self._describe(label, settings))
         for parameter in weights.parameters():  # of a base in lower precision too
             parameter.data = parameter.data.float()
         if self.model.dtype == torch.float32:  # autocast would cast inputs back
             for module in self.model.modules():
                 if hasattr(module, "cast_input_dtype_enabled"):
                     module.cast_input_dtype_enabled = False  # type: ignore[assignment]
-        self.note = self._describe(label)
         return weights
 
-    def _targets(self) -> str | list[str]:
-        if self.settings.targets == "all":
+    def _targets(self, settings: LoraSettings) -> str | list[str]:
+        if settings.targets == "all":
             return "all-linear"
         if not self._wanted:
             self._wanted = adaptable(self.model)
         return self._wanted
 
-    def _describe(self, label: str) -> str:
+    def _describe(self, label: str, settings: LoraSettings) -> str:
         part = f".lora_A.{label}."
         names = [name for name, _ in self.model.named_parameters() if part in name]
         adapted = [name.partition(part)[0] for name in names]
@@ -111,7 +112,7 @@ class LoraBase:
         if any(name.endswith(".experts") for name in adapted):  # with `targets` all
             experts = []
         left = [name for name in self._linears if name not in adapted]
-        description = f"LoRA of rank {self.settings.rank} on {_count_names(adapted)}"
+        description = f"LoRA of rank {settings.rank} on {_count_names(adapted)}"
         return (
             f"{description}; not on {_count_names([*left, *experts])}"
             if left or experts
@@ -146,13 +147,10 @@ class LoraWeights:
 
     is_adapter = True
 
-    def __init__(self, base: LoraBase, label: str) -> None:
+    def __init__(self, base: LoraBase, label: str, note: str) -> None:
         self.base, self._label = base, label
-
-    @property
-    def notes(self) -> Sequence[str]:
+        self.notes: Sequence[str] = (note,)
         """The adapted layers."""
-        return (self.base.note,)
 
     @property
     def model(self) -> PreTrainedModel:

@@ -10,6 +10,7 @@ import numpy as np
 
 from flowzoo.baselines.matrix.cell import CONTROL, Cell, is_control
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.by_policy import written_values
 from flowzoo.errors import UsageError
 
 NEAR = 0.05  # ratios of budgets further from 1 than this are flagged
@@ -137,7 +138,7 @@ def _but_sharing(cell: Cell) -> tuple[Any, ...]:
 def _check_updates(cell: Cell, pair: tuple[Cell, Cell], where: str) -> None:
     names = f"{pair[0].name} and {pair[1].name} in {where} differ in sharing"
     config = cell.config
-    if not config.updates:
+    if not all(written_values("updates", config.updates).values()):
         raise UsageError(
             f"{names}, and `updates` 0 gives a policy as many optimizer steps as it has rows: set "
             "`updates` above 0, or give their blocks different labels"

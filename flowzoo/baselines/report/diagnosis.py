@@ -19,6 +19,7 @@ from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
 from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_bundled
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.by_policy import value_of, written_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import arguments, from_table
 from flowzoo.baselines.settings.preflight import outline_run
@@ -280,8 +281,8 @@ def _update(run: RunData, role: str, window: tuple[int, int]) -> Iterator[Cause]
     if steps > 1:
         reasons.append(f"in {steps:.0f} optimizer steps")
         changes.append(Change({"updates": 1}, "--updates 1"))
-    clips = [settings.get(name) or 0.0 for name in ("clip_low", "clip_high")]
-    if max(clips) > WIDE:
+    low, high = (value_of(name, settings.get(name), policy) for name in ("clip_low", "clip_high"))
+    if max(low or 0.0, high or 0.0) > WIDE:
         reasons.append("hardly clipped")
         usual_clip = {"clip_low": None, "clip_high": None}
         changes.append(Change(usual_clip, "(without --clip-low and --clip-high)"))
@@ -359,13 +360,17 @@ def _slower(settings: Mapping[str, Any], role: str) -> Change:
         rates[role] = f"{float(rates[role]) / 10:.1g}"
         pairs = [f"{name}={rate}" for name, rate in rates.items()]
         return Change({"role_lr": pairs}, f"--role-lr {' '.join(pairs)}")
-    lower = f"{(settings.get('lr') or 1e-4) / 10:.1g}"
-    return Change({"lr": float(lower)}, f"--lr {lower}")
+    rates = written_values("lr", settings.get("lr"))
+    lower = {name: f"{(rate or 1e-4) / 10:.1g}" for name, rate in rates.items()}
+    plain, *pairs = [f"{name}={rate}" if name else rate for name, rate in lower.items()]
+    value = [plain, *pairs] if pairs else float(plain)
+    return Change({"lr": value}, f"--lr {' '.join([plain, *pairs])}")
 
 
 def _rate(run: RunData, row: Mapping[str, Any]) -> float:
     rates = [value for name, value in row.items() if name.startswith("learn/lr/")]
-    return float(max(rates, default=run.settings.get("lr") or 0.0))
+    given = written_values("lr", run.settings.get("lr")).values()
+    return float(max(rates or (rate or 0.0 for rate in given)))
 
 
 # -- one thing to try -----------------------------------------------------------------------------

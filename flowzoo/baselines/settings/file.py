@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
@@ -95,14 +95,16 @@ def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
     """`TrainConfig` of a TOML table; `where` is for messages."""
     PERMISSION.note(where, table)
-    kinds = get_type_hints(TrainConfig)
+    kinds = get_type_hints(TrainConfig, include_extras=True)
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name not in kinds:
             raise unknown(f"field in {where}", name, kinds)
-        parsed = tuple(value) if isinstance(value, list) else value
-        if not _fits(parsed, kinds[name]):
-            raise UsageError(f"`{name}` in {where} must be {_describe(kinds[name])}, got {value!r}")
+        kind, parsed = kinds[name], value
+        if isinstance(value, list):  # of words by policy the value of the others may be a number
+            parsed = tuple(map(str, value) if get_origin(kind) is Annotated else value)
+        if not _fits(parsed, kind):
+            raise UsageError(f"`{name}` in {where} must be {describe(kind)}, got {value!r}")
         values[name] = parsed
     return TrainConfig(**values)
 
@@ -110,6 +112,8 @@ def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
 def _fits(value: object, kind: Any) -> bool:
     """True if `value` is of the annotated `kind`; covers the annotations of `TrainConfig`."""
     origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:  # a value, or words by policy
+        return _fits(value, inside[0]) or _fits(value, tuple[str, ...])
     if origin is Literal:
         return value in inside
     if origin in (Union, UnionType):
@@ -125,12 +129,15 @@ def _fits(value: object, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
+    """Describe an annotated type in the words of messages."""
     origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return f"{describe(inside[0])} or a list (POLICY=VALUE)"
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inside))
     if origin in (Union, UnionType):
-        return " or ".join(_describe(choice) for choice in inside if choice is not type(None))
+        return " or ".join(describe(choice) for choice in inside if choice is not type(None))
     if origin is tuple:
         count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
         return f"{count} ({inside[0].__name__})"

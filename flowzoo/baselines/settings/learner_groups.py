@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 
@@ -63,7 +64,7 @@ def _numbers(
             f"policy {frozen[0].partition('=')[0]} is frozen and has no learner: leave "
             f"{frozen[0]} out of `learner_workers`"
         )
-    numbers = per_policy(arguments, trained, "learner_workers")
+    numbers = read_named(arguments, trained, "learner_workers")
     for name, number in numbers.items():
         if not number.isdecimal() or not int(number):
             raise UsageError(
@@ -85,7 +86,7 @@ def _apart(
     together: dict[tuple[str, ...], list[str]] = {}
     for name in numbers:
         # Adapters of one base share its weights, and so the processes that hold them.
-        key = ("base", starts[name]) if config.lora_rank else ("policy", name)
+        key = ("base", starts[name]) if of_policy(config, name).lora_rank else ("policy", name)
         together.setdefault(key, []).append(name)
     for names in together.values():
         if len({numbers[name] for name in names}) > 1:

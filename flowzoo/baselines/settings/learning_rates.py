@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowzoo.agents.policy_map import role_of
+from flowzoo.baselines.settings.by_policy import numbers_by_role, of_policy, written_values
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_policy, numbers_by_role
+from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
 
@@ -25,40 +26,39 @@ def policy_rates(
     config: TrainConfig, mapping: Mapping[str, str], roles: Roles
 ) -> dict[str, PolicyRate]:
     """Resolve the rates of every policy that is trained."""
-    assert config.lr is not None
-    of_policy = trained_roles(config, mapping, roles)
-    by_policy = numbers_by_policy(config.policy_lr, sorted(of_policy), "policy_lr")
-    for policy, rate in by_policy.items():
-        _check_rate(rate, f"policy_lr {policy}")
+    of_policies = trained_roles(config, mapping, roles)
+    named = written_values("lr", config.lr)
     single = numbers_by_role(config.role_lr, roles, "role_lr")
     for role, rate in single.items():
         _check_rate(rate, f"role_lr {role}")
     for option in ("role_lr", "role_weights", "role_kl"):
         for role in numbers_by_role(getattr(config, option), roles, option):
-            if not any(role in served for served in of_policy.values()):
+            if not any(role in served for served in of_policies.values()):
                 raise UsageError(
                     f"`{option}` names {role}, and no policy that is trained answers for it"
                 )
     # A role's rate is that of the policies that answer for it alone; within a policy of several
     # roles it is one of theirs, which only sgd takes.
     rates: dict[str, PolicyRate] = {}
-    for policy, served in of_policy.items():
+    for policy, served in of_policies.items():
         by_role = {role: rate for role, rate in single.items() if role in served}
-        lr = by_policy.get(policy, config.lr)
+        settings = of_policy(config, policy)
+        assert settings.lr is not None
+        lr = settings.lr
         if not by_role:
             rates[policy] = PolicyRate(lr, {})
         elif len(served) > 1:
-            if config.optimizer != "sgd":
+            if settings.optimizer != "sgd":
                 raise UsageError(
                     f"`role_lr` within policy {policy}, which answers for "
                     f"{', '.join(sorted(served))}, is for sgd, whose step is a sum over roles; "
-                    f"{config.optimizer} takes one step for all: give roles policies of their own "
-                    "(`sharing`), or weigh them by `role_weights`"
+                    f"{settings.optimizer} takes one step for all: give roles policies of their "
+                    "own (`sharing`), or weigh them by `role_weights`"
                 )
             rates[policy] = PolicyRate(lr, by_role)
-        elif policy in by_policy:
+        elif policy in named:
             raise UsageError(
-                f"the learning rate of policy {policy} is given twice, by `policy_lr` and by "
+                f"the learning rate of policy {policy} is given twice, by `lr` and by "
                 f"`role_lr` of its only role {next(iter(by_role))}: leave one out"
             )
         else:
@@ -68,18 +68,18 @@ def policy_rates(
 
 def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> list[str]:
     """List role weights without effect: of a policy's only role, except 0."""
-    # Other optimizers divide the gradient by its own running size, so that a factor on the whole
-    # loss of a policy cancels, but for `clip_norm` and `adam_eps`.
-    if config.optimizer == "sgd":
-        return []
     lines: list[str] = []
     weights = numbers_by_role(config.role_weights, roles, "role_weights")
     for policy, served in trained_roles(config, mapping, roles).items():
-        role = next(iter(served))
+        role, optimizer = next(iter(served)), of_policy(config, policy).optimizer
+        # Other optimizers than sgd divide the gradient by its own running size, so that a factor on
+        # the whole loss of a policy cancels, but for `clip_norm` and `adam_eps`.
+        if optimizer == "sgd":
+            continue
         if len(served) == 1 and weights.get(role, 1.0) not in (0.0, 1.0):
             lines.append(
                 f"{policy}: role_weights {role}={weights[role]:g} does next to nothing, since it "
-                f"is the policy's only role and the steps of {config.optimizer} do not "
+                f"is the policy's only role and the steps of {optimizer} do not "
                 "depend on the scale of the loss: role_lr changes them"
             )
     return lines

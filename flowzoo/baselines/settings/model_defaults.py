@@ -19,8 +19,9 @@ from flowzoo.agents.traits import (
     vllm_device,
 )
 from flowzoo.baselines.learner.config import Compute
+from flowzoo.baselines.settings.by_policy import of_policy, value_of, with_values
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 BY_MODEL = ("lr", "max_tokens", "eval_problems", "temperature", "top_p", "top_k")
@@ -45,7 +46,6 @@ _RATES = (
     (math.inf, 1e-6, 1e-5),
 )
 """Learning rates of models of fewer weights than the first number: all weights, an adapter."""
-_HIGHEST = 2e-4
 _TINY_TOKENS = 64
 # A pocket model plays 500 in seconds; with 100 an interval is 20 points wide at the worst.
 TINY_EVAL_PROBLEMS, EVAL_PROBLEMS = 500, 100
@@ -72,13 +72,8 @@ def settle(
     `reply_tokens` is the length of a reply to the task's problems; `before` has the settings of the
     run that is continued.
     """
-    earlier, requested = before or {}, config.engine_dtype
-    continued: dict[str, Any] = {
-        name: earlier[name]
-        for name in BY_MODEL
-        if getattr(config, name) is None and earlier.get(name) is not None
-    }
-    config = replace(config, **continued)
+    requested = config.engine_dtype
+    config = _continued(config, names, before or {})
     dtype = run_dtype(config, names)
     config = replace(config, engine_dtype=dtype)
     by_model: dict[str, float | str] = {}
@@ -93,40 +88,71 @@ def settle(
         config = replace(config, old_logp=config.usual_old_logp)
         if dtype == "int8":
             by_model["old_logp"], sources["old_logp"] = "recomputed", "engine_dtype int8"
-    open_names = [name for name in BY_MODEL if getattr(config, name) is None]
-    sampling = [name for name in open_names if name in PLAIN]
+    left = _open_policies(config, names)
     # Without a correction the ratio of the loss is to the model's whole distribution, and not to
     # that of its generation config.
     if config.correction == "none":
-        plain: dict[str, Any] = {name: PLAIN[name] for name in sampling}
-        config = replace(config, **plain)
-        open_names, sampling = [name for name in open_names if name not in PLAIN], []
-    if not open_names:
+        for name in left.keys() & PLAIN.keys():
+            config = with_values(config, name, dict.fromkeys(left.pop(name), PLAIN[name]))
+    if not left:
         return Settled(config, by_model, sources)
     # Reads configuration and tokenizer of a model, never its weights.
-    models = per_policy(config.models, names, "models")
+    models = read_named(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
-    trained = [name for name in names if name not in config.frozen]
-    sources |= dict.fromkeys(open_names, "the model")
+    sources |= dict.fromkeys(left, "the model")
+    values: dict[str, Mapping[str, Any]] = {}
     # Of several models the lowest rate, and the longest reply budget that fits all.
-    if "lr" in open_names:
-        adapter = config.lora_rank > 0
-        rates = (learning_rate(traits[name], adapter=adapter) for name in trained)
-        by_model["lr"] = min(rates, default=_HIGHEST)
-        sources["lr"] = "the model; an adapter" if adapter else "the model"
-    if "max_tokens" in open_names:
-        budget = reply_budget(
+    if "lr" in left:
+        adapters = {name: of_policy(config, name).lora_rank > 0 for name in left["lr"]}
+        trained = [traits[name] for name in names if name not in config.frozen]
+        values["lr"] = {
+            name: min(learning_rate(model, adapter=adapter) for model in trained)
+            for name, adapter in adapters.items()
+        }
+        sources["lr"] = "the model; an adapter" if any(adapters.values()) else "the model"
+    if "max_tokens" in left:
+        budget, sources["max_tokens"] = reply_budget(
             list(traits.values()), list(switches.values()), reply_tokens, _TINY_TOKENS
         )
-        by_model["max_tokens"], sources["max_tokens"] = budget
-    if "eval_problems" in open_names:
+        values["max_tokens"] = dict.fromkeys(names, budget)
+    if "eval_problems" in left:
         tiny = all(model.weights < TINY for model in traits.values())
-        by_model["eval_problems"] = TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
-    for name in sampling:
-        by_model[name] = _agree(name, traits)
-    values: dict[str, Any] = {**by_model}
-    return Settled(replace(config, **values), by_model, sources)
+        values["eval_problems"] = dict.fromkeys(
+            names, TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
+        )
+    for name in left.keys() & PLAIN.keys():
+        values[name] = dict.fromkeys(left[name], _agree(name, {p: traits[p] for p in left[name]}))
+    for name in (name for name in BY_MODEL if name in values):
+        config = with_values(config, name, values[name])
+        value = getattr(config, name)
+        by_model[name] = " ".join(value) if isinstance(value, tuple) else value
+    return Settled(config, by_model, sources)
+
+
+def _open_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, list[str]]:
+    """Policies whose value is left to the model, by setting; frozen ones need no rate."""
+    views = {name: of_policy(config, name) for name in names}
+    left = {
+        setting: [
+            name
+            for name, view in views.items()
+            if getattr(view, setting) is None and not (setting == "lr" and name in config.frozen)
+        ]
+        for setting in BY_MODEL
+    }
+    return {setting: policies for setting, policies in left.items() if policies}
+
+
+def _continued(
+    config: TrainConfig, names: Sequence[str], earlier: Mapping[str, Any]
+) -> TrainConfig:
+    """Take over what the run that is continued was given by the model."""
+    for setting, policies in _open_policies(config, names).items():
+        values = {name: value_of(setting, earlier.get(setting), name) for name in policies}
+        values = {name: value for name, value in values.items() if value is not None}
+        config = with_values(config, setting, values) if values else config
+    return config
 
 
 def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
@@ -157,7 +183,7 @@ def _common_dtype(
     config: TrainConfig, names: Sequence[str], device: str, without: Sequence[str] = ()
 ) -> EngineDType:
     # The format that suits the models of the policies `names`; float32 if they differ.
-    named = per_policy(config.models, names, "models")
+    named = read_named(config.models, names, "models")
     models = sorted({named.get(name, config.model) for name in names if name not in without})
     if any(name.partition(":")[0] == "pocket" for name in models):
         return "float32"

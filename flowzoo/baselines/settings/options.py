@@ -13,6 +13,7 @@ from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
+from flowzoo.aliases import ByPolicy
 from flowzoo.baselines.learner.config import (
     Aggregation,
     ComputeOptions,
@@ -130,9 +131,9 @@ class ModelSettings:
     none: the algorithm's default, isolated for magrpo and magrpo_tree, else shared."""
     frozen: tuple[str, ...] = ()
     """Policies that play but are never trained."""
-    lora_rank: int = 0
+    lora_rank: ByPolicy[int] = 0
     """Rank of the policies' LoRA adapters on a shared, frozen `model`; 0 trains all weights."""
-    lora_alpha: int = 32
+    lora_alpha: ByPolicy[int] = 32
     """LoRA alpha: an adapter's update is scaled by lora_alpha / lora_rank."""
     thinking: tuple[str, ...] = ()
     """Thinking before a reply: on, off, or POLICY=on for individual policies; none: the chat
@@ -246,13 +247,13 @@ class SamplingOptions(LengthOptions):
     """Combination of a phase's replies into joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
-    temperature: float | None = None
+    temperature: ByPolicy[float | None] = None
     """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
     model's generation config."""
-    top_p: float | None = None
+    top_p: ByPolicy[float | None] = None
     """Nucleus (top-p) of training rollouts; below 1 a `correction` is needed. None: as
     `temperature`."""
-    top_k: int | None = None
+    top_k: ByPolicy[int | None] = None
     """Number of most likely tokens to sample from in training rollouts (top-k); above 0 a
     `correction` is needed. None: 0, or with a `correction` that of the model's generation
     config."""
@@ -347,9 +348,9 @@ class LossOptions(RowOptions):
     """Advantage settings that override the algorithm's, as NAME=VALUE."""
     gamma: float = 1.0
     """Discount per turn, for algorithms with returns-to-go."""
-    clip_low: float | None = None
+    clip_low: ByPolicy[float | None] = None
     """Lower clip: the probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
-    clip_high: float | None = None
+    clip_high: ByPolicy[float | None] = None
     """Upper clip: the probability ratio is clipped at 1 + clip_high; None: the algorithm's."""
     aggregation: Aggregation | None = None
     """Aggregation of token losses; None: the algorithm's."""
@@ -366,7 +367,7 @@ class LossOptions(RowOptions):
     kl_estimate: KlEstimate = "corrected"
     """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""
-    dual_clip: float | None = None
+    dual_clip: ByPolicy[float | None] = None
     """Dual-clip PPO: the loss of a token with a negative advantage A is at most -A times this;
     tokens above it have no gradient. 0: no bound; None: the algorithm's."""
     advantage_function: str = ""
@@ -379,23 +380,18 @@ class LossOptions(RowOptions):
 class OptimizerOptions(UpdateOptions, ComputeOptions):
     """Schedule, optimizer steps and measurements of the learner."""
 
-    lr: float | None = None
+    lr: ByPolicy[float | None] = None
     """Peak learning rate (AdamW). None: by the number of weights: 2e-4 below 10 million (such as
     the pocket models), 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with `lora_rank`
     2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
     schedule_steps: int = 0
     """Steps of the run until linear and cosine reach `min_lr`; 0: its initial `steps`. A run that
     is continued beyond them must set it. With `schedule_clock` published: ticks."""
-    updates: int = 1
+    updates: ByPolicy[int] = 1
     """Optimizer steps per policy and iteration; 0: one per `rows_per_update` rows."""
     probe_every: int = 10
     """Steps between gradient probes of parallel agents of one role, including the first step; 0:
     none. A probe takes one to three times as long as the update itself."""
-    coherence: float | tuple[str, ...] = 0.0
-    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g)): one number,
-    or POLICY=NUMBER for individual policies; others: 0."""
-    policy_lr: tuple[str, ...] = ()
-    """Learning rates of individual policies, in place of `lr`, as POLICY=RATE."""
     role_lr: tuple[str, ...] = ()
     """Learning rates of individual roles, in place of `lr`, as ROLE=RATE, for policies of one role.
     For a role within a policy of several roles, `optimizer` must be sgd."""

@@ -5,7 +5,7 @@ Commands call `preflight` before they load anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,22 +21,30 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from flowzoo.baselines.settings.by_policy import check_policies, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
-from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
+from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
     check,
     choice_rules,
     credit_rules,
+    learner_rules,
     run_rules,
     scale_rules,
     worker_gpu_rules,
 )
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import add_program, add_setting, add_wording, read_settings
+from flowzoo.envs.settings import (
+    add_program,
+    add_setting,
+    add_wording,
+    read_named,
+    read_settings,
+)
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
@@ -76,21 +84,14 @@ def outline_run(
         algorithm_named(config.algorithm)  # an unknown name is refused before its consequences
         check(scale_rules(config))
     workflow, config = with_prompts(_with_earlier_prompts(config, before))
-    algorithm = None if warm_start else choose_algorithm(config, workflow)
     roles = workflow.role_counts()
     policies = read_policy_map(config.policy_words, roles)
     names = sorted(set(policies.values()))
+    learners = policy_settings(config, names)
+    algorithm = None if warm_start else choose_algorithm(config, workflow, learners)
     read_lengths(config.lengths, roles)
     read_thinking(config.thinking, names)
-    for name in config.frozen:
-        if name not in names:
-            raise unknown("policy", name, names)
-    if set(config.frozen) == set(names):
-        raise UsageError(
-            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
-            "`flowzoo eval`, which trains nothing."
-        )
-    named = per_policy(config.models, names, "models")
+    named = read_named(config.models, names, "models")
     models = {name: named.get(name, config.model) for name in names}
     groups: tuple[LearnerGroupPlan, ...] = ()
     if not warm_start:
@@ -99,11 +100,29 @@ def outline_run(
     return RunOutline(config, workflow, roles, policies, models, algorithm, groups)
 
 
+def policy_settings(config: TrainConfig, names: Sequence[str]) -> list[TrainConfig]:
+    """Settings of each policy that is trained, checked."""
+    for name in config.frozen:
+        if name not in names:
+            raise unknown("policy", name, names)
+    trained = [name for name in names if name not in config.frozen]
+    if not trained:
+        raise UsageError(
+            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
+            "`flowzoo eval`, which trains nothing."
+        )
+    check_policies(config, names, trained)
+    learners = [of_policy(config, name) for name in trained]
+    for learner in learners:
+        check(learner_rules(learner))
+    return learners
+
+
 def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Outline a run, and check that its libraries and models are there."""
     # Rules first: gigabytes are not installed for settings that are refused then.
     outline = outline_run(config, warm_start=warm_start)
-    need_modules(config)
+    need_modules(config, outline.names)
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
     for model in set(outline.models.values()):
         kind, _, rest = model.partition(":")
@@ -114,8 +133,10 @@ def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     return outline
 
 
-def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
-    """Return the named algorithm with the settings' own choices in it."""
+def choose_algorithm(
+    config: TrainConfig, workflow: Workflow, learners: Sequence[TrainConfig]
+) -> Algorithm:
+    """Return the named algorithm with the settings' own advantage; `learners` have the loss."""
     algorithm = algorithm_named(config.algorithm)
     if config.candidates is not None and algorithm.sampling == "episodes":
         branching = [row.name for row in ALGORITHMS.values() if row.sampling != "episodes"]
@@ -132,15 +153,8 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
     check(choice_rules(choices, spec))
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
-    loss = {
-        name: getattr(config, name)
-        for name in ("clip_low", "clip_high", "aggregation")
-        if getattr(config, name) is not None
-    }
-    if config.dual_clip is not None:
-        loss["dual_clip"] = config.dual_clip or None
-    algorithm = replace(algorithm, advantage=spec, **loss)
-    check(algorithm_rules(config, algorithm))
+    algorithm = replace(algorithm, advantage=spec)
+    check(algorithm_rules(config, algorithm, learners))
     if workflow.pays_agents:
         algorithm = replace(algorithm, advantage=by_agent(spec))
     check(credit_rules(workflow, algorithm))
@@ -163,7 +177,7 @@ def named_models(config: TrainConfig) -> list[str]:
     return models if models and config.model == "pocket" else [*models, config.model]
 
 
-def need_modules(config: TrainConfig) -> None:
+def need_modules(config: TrainConfig, policies: Sequence[str]) -> None:
     """Refuse settings whose library is not installed, before models are loaded for them."""
     need_module("torch", "training")
     # With rollout workers of Ray this process needs no engine: the workers have it.
@@ -173,7 +187,10 @@ def need_modules(config: TrainConfig) -> None:
             module: (config.backend != "ray", purpose)
             for module, purpose in config.engine_traits.modules.items()
         },
-        "bitsandbytes": (config.optimizer == "adamw8bit", "`optimizer` adamw8bit"),
+        "bitsandbytes": (
+            any(of_policy(config, name).optimizer == "adamw8bit" for name in policies),
+            "`optimizer` adamw8bit",
+        ),
         "wandb": (bool(config.wandb), "`wandb`"),
         "trackio": (bool(config.trackio), "`trackio`"),
     }

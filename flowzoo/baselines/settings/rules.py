@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from flowzoo.agents.engines import no_int8
 from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
@@ -41,7 +42,7 @@ def check(rules: Iterable[Rule]) -> None:
 
 
 def run_rules(config: TrainConfig) -> Iterator[Rule]:
-    """Rules for splits, optimizers and probes, which need no other object."""
+    """Rules for splits, number formats and probes, which need no other object."""
     held_out = "test" if config.split == "test" else "held-out"
     yield (
         config.split in ("all", "test") or "all" in (config.split, config.eval_split),
@@ -52,16 +53,6 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
         config.split == config.eval_split,
         f"`split` and `eval_split` are both {config.split!r}: progress would be measured on "
         "problems that were trained on",
-    )
-    yield (
-        config.optimizer == "sgd" and config.lr is None,
-        "`optimizer` sgd needs an `lr`: its steps are as long as the gradient times `lr`, and the "
-        "rates that follow from models are for AdamW",
-    )
-    yield (
-        config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank,
-        f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "
-        f"{config.weights}: use adamw, or leave `weights` at float32",
     )
     yield config.engine_dtype == "int8" and not config.engine_traits.int8, no_int8(config.engine)
     yield (
@@ -84,12 +75,44 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
     )
 
 
+def learner_rules(config: TrainConfig) -> Iterator[Rule]:
+    """Rules for the learner of one policy, with that policy's values in `config`."""
+    yield (
+        config.optimizer == "sgd" and config.lr is None,
+        "`optimizer` sgd needs an `lr`: its steps are as long as the gradient times `lr`, and the "
+        "rates that follow from models are for AdamW",
+    )
+    yield (
+        config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank,
+        f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "
+        f"{config.weights}: use adamw, or leave `weights` at float32",
+    )
+    yield (
+        config.weight_transfer != "file" and config.lora_rank > 0,
+        f"`weight_transfer` {config.weight_transfer} carries all weights of a model, and with "
+        f"`lora_rank` {config.lora_rank} only adapters are sent, which vLLM loads from files of "
+        "their own: leave it out",
+    )
+    yield (
+        config.shard == "full" and config.optimizer not in ("adamw", "sgd"),
+        f"`optimizer` {config.optimizer} looks at whole matrices or blocks of them, which "
+        "`shard` full spreads over ranks: use adamw or sgd, or shard=none",
+    )
+    yield (
+        bool(config.max_staleness) and config.updates != 1,
+        f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
+        "are steps old already would be trained on again and again; set updates=1",
+    )
+
+
 # -- with an algorithm -------------------------------------------------------------------------
 
 
-def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for settings that depend on the algorithm."""
-    yield from unused_rules(config, algorithm)
+def algorithm_rules(
+    config: TrainConfig, algorithm: Algorithm, learners: Sequence[TrainConfig]
+) -> Iterator[Rule]:
+    """Rules for settings that depend on the algorithm; `learners` has each policy's settings."""
+    yield from unused_rules(learners, algorithm)
     yield from group_rules(config, algorithm)
     yield from staleness_rules(config, algorithm)
     yield (
@@ -99,12 +122,18 @@ def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
     )
 
 
-def unused_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for settings that differ from their default and have no effect."""
-    for name, (used, subject) in _uses(config, algorithm).items():
+def unused_rules(learners: Sequence[TrainConfig], algorithm: Algorithm) -> Iterator[Rule]:
+    """Rules for settings that differ from their default, and have no effect on any policy."""
+    uses = [_uses(config, algorithm) for config in learners]
+    for name, (_, subject) in uses[0].items():
         default = getattr(TrainConfig, name)
+        effects = [
+            used[name][0]
+            for config, used in zip(learners, uses, strict=True)
+            if getattr(config, name) != default
+        ]
         yield (
-            not used and getattr(config, name) != default,
+            bool(effects) and not any(effects),
             f"`{name}` is a setting {subject}, and has no effect here ({algorithm.name}): leave "
             f"it at {default!r}",
         )
@@ -171,11 +200,6 @@ def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
         "would be trained on as if they were new: set old_logp=recomputed, whose importance "
         "weights correct for that, or an algorithm with a ratio",
     )
-    yield (
-        config.updates != 1,
-        f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
-        "are steps old already would be trained on again and again; set updates=1",
-    )
 
 
 def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
@@ -231,7 +255,7 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
-        "coherence_form": (config.coherence not in (0, ()), "of `coherence`"),
+        "coherence_form": (config.coherence > 0, "of `coherence`"),
         "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
         **dict.fromkeys(
             ("lora_alpha", "lora_targets"),
@@ -361,7 +385,7 @@ def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator
     # Adapters and frozen policies of one model share an engine.
     engines = len(
         {
-            model if config.lora_rank or name in config.frozen else (name,)
+            model if name in config.frozen or of_policy(config, name).lora_rank else (name,)
             for name, model in models.items()
         }
     )
@@ -449,11 +473,6 @@ def sharding_rules(config: TrainConfig) -> Iterator[Rule]:
         "leaves every rank a part: set shard=none, or engine=vllm with placement=split",
     )
     yield (
-        config.optimizer not in ("adamw", "sgd"),
-        f"`optimizer` {config.optimizer} looks at whole matrices or blocks of them, which "
-        "`shard` full spreads over ranks: use adamw or sgd, or shard=none",
-    )
-    yield (
         config.weights != "float32",
         f"`shard` full keeps weights in float32, got `weights` {config.weights}: leave it out "
         "(compute=bfloat16 multiplies in bfloat16), or set shard=none",
@@ -480,11 +499,6 @@ def transfer_rules(config: TrainConfig) -> Iterator[Rule]:
         not (traits.gpu_transfer and traits.apart(config.placement)),
         f"{setting} is for a vLLM engine in processes of its own: set engine=vllm and "
         f"placement=split (got {config.engine_place}), or leave it out",
-    )
-    yield (
-        config.lora_rank > 0,
-        f"{setting} carries all weights of a model, and with `lora_rank` {config.lora_rank} only "
-        "adapters are sent, which vLLM loads from files of their own: leave it out",
     )
     yield from transfer_device_rules(config, config.device)
     learners, engines = _learner_gpus(config), _engine_gpus(config)

@@ -104,7 +104,7 @@ class SftConfig(  # a dataclass lists the fields of its last base first
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")
         for used, needed, names in (
-            (self.lora_rank > 0, "`lora_rank` above 0", ("lora_alpha", "lora_targets")),
+            (self.lora_rank != 0, "`lora_rank` above 0", ("lora_alpha", "lora_targets")),
             (self.schedule != "constant", "the schedules linear and cosine", ("min_lr",)),
         ):
             for name in names:

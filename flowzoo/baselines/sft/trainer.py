@@ -27,6 +27,7 @@ from flowzoo.baselines.run.export import EXPORTED, export_policy
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.by_policy import values_of
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
@@ -95,7 +96,7 @@ class SupervisedTrainer:
         self.counts.held_out = sum(map(len, self.held_out.values()))
         check_rows(self.rows, self.counts, config)
         configs = {
-            name: sft_learner_config(config, self.trained[name].weights, self.steps_of(name))
+            name: sft_learner_config(config, name, self.trained[name].weights, self.steps_of(name))
             for name in self.rows
         }
         self.learners = make_learners(self.trained, configs)
@@ -308,8 +309,11 @@ class SupervisedTrainer:
         self.history = self.run.begin(info, damaged, finished=self._ends)
 
 
-def sft_learner_config(config: SftConfig, weights: Weights, steps: int) -> LearnerConfig:
-    """Settings of the learner of `weights`, which takes `steps` steps in all."""
+def sft_learner_config(
+    config: SftConfig, policy: str, weights: Weights, steps: int
+) -> LearnerConfig:
+    """Settings of the learner of a policy's `weights`, which takes `steps` steps in all."""
+    values = values_of(config, policy)
     size = sum(parameter.numel() for parameter in weights.model.parameters())
     small = _SMALL_ADAPTED if weights.is_adapter else _SMALL
     # 2e-4 is what adapters on models of billions of weights take.
@@ -319,7 +323,10 @@ def sft_learner_config(config: SftConfig, weights: Weights, steps: int) -> Learn
         lr=config.lr or usual, schedule=config.schedule, warmup=int(config.warmup_share * steps),
         iterations=steps if config.schedule != "constant" else 0,
         weight_decay=config.weight_decay, truncated="train",
-        **{field.name: getattr(config, field.name) for field in fields(ComputeOptions)},
+        **{
+            field.name: values.get(field.name, getattr(config, field.name))
+            for field in fields(ComputeOptions)
+        },
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
     before = earlier.settings if earlier else None
     plan = resolve(settings.settled(before), before)
     config, task = plan.config, plan.workflow.task
-    need_modules(config)
+    need_modules(config, plan.names)
     models = policy_models(config, plan.names, task.name, earlier.models if earlier else {})
     began = {name: policy.model for name, policy in models.items()}
     with ExitStack() as opened:  # closed again if a later part fails

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import PLAIN
 from flowzoo.baselines.training.plan import Replies
@@ -67,11 +68,11 @@ def open_engines(
     """Start the engine that the settings name; there is no fallback to another."""
     # Rollout workers open their own.
     if config.backend == "ray":
-        return EnginesElsewhere(config, trained, *samplings(config, replies))
+        return EnginesElsewhere(config, trained, *samplings(config, trained, replies))
     if not config.engine_traits.training:
-        return TransformersEngines(config, trained, *samplings(config, replies))
+        return TransformersEngines(config, trained, *samplings(config, trained, replies))
     make = load_function(f"engine {config.engine}", config.engine_traits.training).function
-    return make(config, trained, learners, *samplings(config, replies), problems)
+    return make(config, trained, learners, *samplings(config, trained, replies), problems)
 
 
 def open_replica(
@@ -80,16 +81,21 @@ def open_replica(
 ) -> Any:  # fmt: skip
     """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
     make = load_function(f"engine {config.engine}", config.engine_traits.replicas).function
-    return make(config, policies, *samplings(config, replies), problems)
+    return make(config, policies, *samplings(config, policies, replies), problems)
 
 
-def samplings(config: TrainConfig, replies: Replies) -> tuple[Sampling, Sampling]:
-    """Sampling of training and of evaluations."""
-    evaluated = {name: getattr(config, f"eval_{name}") for name in PLAIN}
-    return (
-        Sampling(**{name: getattr(config, name) for name in PLAIN}, max_tokens=replies.training),
-        Sampling(**evaluated, max_tokens=replies.evaluations),
-    )
+def samplings(
+    config: TrainConfig, policies: Iterable[str], replies: Replies
+) -> tuple[Mapping[str, Sampling], Mapping[str, Sampling]]:
+    """Sampling of training and of evaluations, by policy."""
+    training, evaluating = dict[str, Sampling](), dict[str, Sampling]()
+    evaluated = {setting: getattr(config, f"eval_{setting}") for setting in PLAIN}
+    for name in policies:
+        settings = of_policy(config, name)
+        plain = {setting: getattr(settings, setting) for setting in PLAIN}
+        training[name] = Sampling(**plain, max_tokens=replies.training)
+        evaluating[name] = Sampling(**evaluated, max_tokens=replies.evaluations)
+    return training, evaluating
 
 
 def make_sampler(

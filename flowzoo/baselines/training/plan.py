@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from flowzoo.agents.specs import make_judge
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.algorithms import Algorithm
+from flowzoo.baselines.settings.by_policy import numbers_by_role, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import (
     AdvantageFunction,
@@ -26,11 +27,7 @@ from flowzoo.baselines.settings.hooks import (
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates, trained_roles
 from flowzoo.baselines.settings.model_defaults import settle
-from flowzoo.baselines.settings.policy_map import (
-    agent_policies,
-    numbers_by_policy,
-    numbers_by_role,
-)
+from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer, LengthShaping
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
@@ -255,6 +252,9 @@ def learner_config(
     roles: Roles, reply: int, *, loss: LossFunction | None = None,
 ) -> LearnerConfig:  # fmt: skip
     """Settings of one policy's learner: shared by name, or derived from the run's."""
+    rate = policy_rates(config, mapping, roles)[policy]
+    config = of_policy(config, policy)
+    algorithm = with_loss(algorithm, config)
     constant = 1.0
     if algorithm.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
@@ -265,10 +265,9 @@ def learner_config(
                 "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
             )
         constant = count * reply / config.updates
-    rate = policy_rates(config, mapping, roles)[policy]
-    of_policy = trained_roles(config, mapping, roles)
+    of_policies = trained_roles(config, mapping, roles)
     # A weight that is not that of any of its rows would make the policy keep a reference.
-    served = of_policy[policy]
+    served = of_policies[policy]
     numbers = numbers_by_role(config.role_kl, roles, "role_kl")
     role_kl = {role: weight for role, weight in numbers.items() if role in served}
     kl = config.kl if config.kl is not None else algorithm.kl
@@ -286,18 +285,18 @@ def learner_config(
             entropy_coef=config.entropy,
             function=loss,
         ),
-        iterations=schedule_ticks(config, len(of_policy)),
+        iterations=schedule_ticks(config, len(of_policies)),
         updates_per_iteration=config.updates or "by_rows",
         fixed_order=config.deterministic,
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
         role_kl=role_kl,
-        coherence=coherence_by_policy(config, sorted(of_policy))[policy],
     )
 
 
-def coherence_by_policy(config: TrainConfig, names: Sequence[str]) -> dict[str, float]:
-    """Resolve `coherence` of the trained policies `names`."""
-    if isinstance(config.coherence, tuple):
-        named = numbers_by_policy(config.coherence, names, "coherence")
-        return {name: named.get(name, 0.0) for name in names}
-    return dict.fromkeys(names, config.coherence)
+def with_loss(algorithm: Algorithm, config: TrainConfig) -> Algorithm:
+    """Return `algorithm` with the loss that `config` chooses for one policy."""
+    given = {name: getattr(config, name) for name in ("clip_low", "clip_high", "aggregation")}
+    loss = {name: value for name, value in given.items() if value is not None}
+    if config.dual_clip is not None:
+        loss["dual_clip"] = config.dual_clip or None
+    return replace(algorithm, **loss)

@@ -95,7 +95,9 @@ class LearnerModels:
         self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
     ) -> None:
         self._loaded = load_policies(config, plan.names, plan.workflow.task.name, began=began)
-        self.engines = TransformersEngines(config, self._loaded, *samplings(config, plan.replies))
+        self.engines = TransformersEngines(
+            config, self._loaded, *samplings(config, self._loaded, plan.replies)
+        )
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """See `ShardPlayer`; the digest is of the weights that the model computes with."""

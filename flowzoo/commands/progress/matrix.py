@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.baselines.settings.by_policy import written_values
 from flowzoo.errors import FlowzooError
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
     if cell.control:
         steps, updates = f"≤ {config.steps}", ""
     else:
-        steps, updates = str(config.steps), str(config.steps * config.updates or "by rows")
+        counts = written_values("updates", config.updates).items()
+        texts = [f"{name}={config.steps * count or 'by rows'}" for name, count in counts]
+        steps, updates = str(config.steps), " ".join(texts).removeprefix("=")
     done = sum(run.state == "finished" for run in runs)
     note = _trouble(runs[0])
     waits = sorted({other.cell.name for run in runs for other in run.waits()})

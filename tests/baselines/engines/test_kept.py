@@ -27,7 +27,7 @@ def open_engines(dtype: Any, **settings: Any) -> tuple[Any, Any]:
         **settings,
     )
     trained = load_policies(config, NAMES, "math")
-    sampling = Sampling(max_tokens=8)
+    sampling = dict.fromkeys(trained, Sampling(max_tokens=8))
     return TransformersEngines(config, trained, sampling, sampling), trained
 
 
@@ -43,7 +43,8 @@ def test_every_update_reaches_the_layers_that_sample(dtype, settings):
     engines.sync()
     after = play(engines, "solver")
     assert after.logps != before.logps
-    fresh = TransformersEngines(engines._config, trained, Sampling(max_tokens=8), Sampling())
+    sampling = dict.fromkeys(trained, Sampling(max_tokens=8))
+    fresh = TransformersEngines(engines._config, trained, sampling, sampling)
     assert play(fresh, "solver") == after
     assert play(engines, "judge") == judge, "a frozen policy samples as before"
 

@@ -61,7 +61,8 @@ def test_adapters_on_different_bases_train_apart(halved):
     assert engine_keys(trained) == {"judge": halved, "solver": POCKET, "writer": POCKET}
     before = {name: logits(one.weights) for name, one in trained.items()}
     assert torch.equal(before["judge"], before["solver"] * 0.5)
-    reply = play(TransformersEngines(config, trained, Sampling(), Sampling()), "judge")
+    sampling = dict.fromkeys(trained, Sampling())
+    reply = play(TransformersEngines(config, trained, sampling, sampling), "judge")
     learner = Learner(trained["judge"].weights, LearnerConfig(lr=1e-2))
     for _ in range(2):
         learner.update([row_of(reply)], [1.0])
@@ -80,7 +81,8 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank):
     assert judge.parameters() == []
     keys = engine_keys(trained)
     assert keys == {"judge": POCKET, "solver": POCKET if rank else "solver", "writer": POCKET}
-    engines = TransformersEngines(config, trained, Sampling(temperature=0.0), Sampling())
+    greedy = dict.fromkeys(trained, Sampling(temperature=0.0))
+    engines = TransformersEngines(config, trained, greedy, greedy)
     start, first = logits(judge), play(engines, "judge")
     assert play(engines, "solver") == first
     learner = Learner(solver, LearnerConfig(lr=1e-2))
@@ -104,7 +106,7 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
     )
     trained = load_policies(config, ["judge", "solver"], "math")
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
-    greedy, problems = Sampling(temperature=0.0, max_tokens=16), [
+    greedy, problems = {"solver": Sampling(temperature=0.0, max_tokens=16)}, [
         make_workflow("voting", "math").task.problem(i, "validation") for i in range(4)
     ]  # fmt: skip
     engines: Any = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)

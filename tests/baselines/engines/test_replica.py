@@ -140,9 +140,10 @@ async def test_a_driver_has_names_and_no_engine():
     )
     trained = load_policies(config, NAMES, "math")
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
-    engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))
+    plain, greedy = (dict.fromkeys(trained, Sampling(temperature=heat)) for heat in (1.0, 0.0))
+    engines = EnginesElsewhere(config, trained, plain, greedy)
     assert engines.eval_policies["judge"].sampling.temperature == 0
-    own = TransformersEngines(config, trained, Sampling(), Sampling(temperature=0.0))
+    own = TransformersEngines(config, trained, plain, greedy)
     for name in NAMES:
         for one, other in (
             (engines.train_policies, own.train_policies),
@@ -153,7 +154,7 @@ async def test_a_driver_has_names_and_no_engine():
             assert policies_of(PolicyMap({"r": one[name]})) == policies_of(
                 PolicyMap({"r": other[name]})
             )
-    streams = EnginesElsewhere(replace(config, engine="vllm"), trained, Sampling(), Sampling())
+    streams = EnginesElsewhere(replace(config, engine="vllm"), trained, plain, plain)
     assert streams.train_policies["judge"].batching == "stream"
     with pytest.raises(FlowzooError, match="'judge' samples in rollout workers, and not here"):
         await engines.train_policies["judge"].generate([])

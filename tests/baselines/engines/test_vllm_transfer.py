@@ -37,7 +37,7 @@ def open_engines(**settings: Any) -> tuple[Any, Learner]:
     learner = Learner(trained["solver"].weights, LearnerConfig())
     task = make_workflow("voting", "math").task
     problems = [task.problem(index, "validation") for index in range(4)]
-    greedy = Sampling(temperature=0.0, max_tokens=16)
+    greedy = {"solver": Sampling(temperature=0.0, max_tokens=16)}
     engines = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)
     return engines, learner
 

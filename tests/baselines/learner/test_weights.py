@@ -12,8 +12,8 @@ from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings, LoraWeights
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.training.trainer import Trainer
+from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 POCKET = pocket_path("math")
@@ -147,8 +147,8 @@ def test_policies_may_start_from_different_models(tmp_path):
 )
 def test_maps_over_policies_name_what_is_wrong(words, message):
     with pytest.raises(UsageError, match=message):
-        per_policy(words, ["a", "b"], "models")
-    assert per_policy(("a=x=y",), ["a", "b"], "models") == {"a": "x=y"}
+        read_named(words, ["a", "b"], "models")
+    assert read_named(("a=x=y",), ["a", "b"], "models") == {"a": "x=y"}
 
 
 @pytest.mark.parametrize(("rank", "alpha"), [(0, 8), (4, 0)])

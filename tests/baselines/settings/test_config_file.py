@@ -9,6 +9,7 @@ import pytest
 from flowzoo.baselines.matrix.file import FOLDER as MATRICES
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
+from flowzoo.baselines.settings.by_policy import of_policy, with_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, from_table, load_config
 from flowzoo.commands.line import parse
@@ -244,6 +245,39 @@ def test_the_command_line_wins_over_the_file():
     assert (config.lr, config.algorithm) == (filed.lr, filed.algorithm)
     assert command_line("--config", f"{PAPER}@pocket") == filed
     assert command_line("--config", "nowhere.toml", "--config", PAPER) == load_config(PAPER)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("--lr 1e-3 evaluator=1e-4 eval_opt", ("1e-3", "evaluator=1e-4")),
+        ("--lr=1e-3 evaluator=1e-4 eval_opt", ("1e-3", "evaluator=1e-4")),
+        ("--lr evaluator=1e-4 eval_opt --lr 1 --lr 1e-3", ("1e-3", "evaluator=1e-4")),
+        ("eval_opt --lr evaluator=1e-4", ("evaluator=1e-4",)),
+        ("--lr 1 --lr 1e-3 eval_opt", 1e-3),
+        ("--lr None eval_opt", None),
+    ],
+)
+def test_a_setting_by_policy_takes_a_value_and_words(text, value):
+    config = command_line(*text.split())
+    assert (config.workflow, config.lr) == ("eval_opt", value)
+    written = list(value) if isinstance(value, tuple) else value
+    if value is not None:
+        assert from_table({"workflow": "eval_opt", "lr": written}, "here") == config
+    assert from_table({"lr": [1, "evaluator=2"]}, "here").lr == ("1", "evaluator=2")
+
+
+def test_the_values_of_a_policy_are_its_own_else_the_others():
+    config = TrainConfig(lr=("evaluator=1e-4",), optimizer=("sgd", "evaluator=muon"))  # type: ignore[arg-type]
+    both = [of_policy(config, name) for name in ("evaluator", "generator")]
+    assert [(one.lr, one.optimizer) for one in both] == [(1e-4, "muon"), (None, "sgd")]
+    assert of_policy(both[0], "generator") is both[0], "without words there is nothing to read"
+    filled = with_values(config, "lr", {"generator": 2e-4})
+    assert filled.lr == ("0.0002", "evaluator=1e-4")
+    assert with_values(TrainConfig(), "lr", {"a": 2e-4, "b": 2e-4}).lr == 2e-4
+    assert with_values(TrainConfig(), "lr", {"a": 2e-4, "b": 1e-5}).lr == ("0.0002", "b=1e-05")
+    given = TrainConfig(lr=("1e-3", "a=None"))  # type: ignore[arg-type]
+    assert with_values(given, "lr", {"a": 2e-4}).lr == ("1e-3", "a=0.0002")
 
 
 def test_without_sharing_the_map_is_what_the_algorithm_is_made_for():

@@ -24,15 +24,15 @@ def test_a_role_alone_in_its_policy_gives_it_its_rate():
         "generator": (1e-4, {}),
         "aggregator": (1e-3, {}),
     }
-    assert rates("isolated", policy_lr=("aggregator=0.5",))["aggregator"] == (0.5, {})
+    assert rates("isolated", lr=("1e-3", "aggregator=0.5"))["aggregator"] == (0.5, {})
     mine = ("generator_0=a", "generator_1=b", "generator_2=b", "aggregator=judge")
-    found = rates(*mine, role_lr=("generator=2e-4",), policy_lr=("judge=3e-4",))
+    found = rates(*mine, role_lr=("generator=2e-4",), lr=("1e-3", "judge=3e-4"))
     assert found == {"a": (2e-4, {}), "b": (2e-4, {}), "judge": (3e-4, {})}
     assert set(rates("isolated", frozen=("generator",))) == {"aggregator"}
 
 
 def test_within_a_policy_of_several_roles_sgd_alone_knows_rates():
-    one = {"role_lr": ("generator=1e-4",), "policy_lr": ("shared=2e-3",)}
+    one = {"role_lr": ("generator=1e-4",), "lr": ("shared=2e-3",)}
     assert rates("shared", optimizer="sgd", **one) == {"shared": (2e-3, {"generator": 1e-4})}
     for name in ("adamw", "adafactor"):
         with pytest.raises(UsageError, match=f"is for sgd.*; {name} takes one step for all"):

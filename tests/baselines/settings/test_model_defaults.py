@@ -194,6 +194,21 @@ def test_several_models_share_what_suits_all(folder):
         settle(disagree, ["a", "b"], TASK)
 
 
+def test_the_rate_of_a_policy_follows_from_its_rank_alone(folder):
+    def rates(*ranks: str, **settings: Any) -> dict[str, float]:
+        config = TrainConfig(model=folder(), sharing=("isolated",), **settings)
+        config = replace(config, lora_rank=ranks)  # type: ignore[arg-type]
+        plan = resolve(config)
+        assert resolve(plan.config).config == plan.config, "as in a worker"
+        return {name: one.lr for name, one in plan.learners.items()}
+
+    assert rates("8") == {"aggregator": 5e-5, "generator": 5e-5}
+    assert rates("8", "aggregator=0") == {"aggregator": 1e-6, "generator": 5e-5}
+    assert rates("generator=8") == {"aggregator": 1e-6, "generator": 5e-5}
+    given: dict[str, Any] = {"lr": ("aggregator=0.5",), "role_lr": ("generator=0.25",)}
+    assert rates("8", **given) == {"aggregator": 0.5, "generator": 0.25}
+
+
 def test_what_is_given_stays_and_then_no_model_is_looked_at():
     config = TrainConfig(
         model="nowhere",

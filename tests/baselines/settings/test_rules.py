@@ -8,6 +8,7 @@ import pytest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.rules import (
     check,
+    learner_rules,
     run_rules,
     scale_rules,
     transfer_device_rules,
@@ -32,8 +33,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_ways_that_cannot_work_are_refused(settings, message):
+    config = TrainConfig(**settings)
     with pytest.raises(UsageError, match=message):
-        check(scale_rules(TrainConfig(**settings)))
+        check([*scale_rules(config), *learner_rules(config)])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Settings that may differ between policies: a value, or words (`flowzoo.aliases.ByPolicy`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import describe
+from flowzoo.envs.settings import read_named
+from flowzoo.errors import UsageError
+
+OF_SAMPLING = ("temperature", "top_p", "top_k")
+"""Settings that frozen policies have too; the others are of learners."""
+
+
+@cache
+def by_policy(settings: type) -> Mapping[str, Any]:
+    """Type of a single value by setting, for the settings that may differ between policies."""
+    hints = get_type_hints(settings, include_extras=True)
+    return {
+        name: get_args(hint)[0] for name, hint in hints.items() if get_origin(hint) is Annotated
+    }
+
+
+def of_policy(config: TrainConfig, policy: str) -> TrainConfig:
+    """Return `config` with the values of one policy in place of words.
+
+    Raises:
+        UsageError: a value that is of another type, or out of the range of a plain value.
+    """
+    values = values_of(config, policy)
+    return replace(config, **values) if values else config
+
+
+def values_of(settings: object, policy: str) -> dict[str, Any]:
+    """Values of one policy by setting, for the settings that are written as words."""
+    return {
+        name: value_of(name, getattr(settings, name), policy)
+        for name in by_policy(type(settings))
+        if isinstance(getattr(settings, name), tuple)
+    }
+
+
+def value_of(setting: str, written: Any, policy: str) -> Any:
+    """Value of one policy from what is written for a setting: its own, or that of the others."""
+    values = written_values(setting, written)
+    return values.get(policy, values[""])
+
+
+def written_values(setting: str, written: Any) -> dict[str, Any]:
+    """Values by policy of what is written for a setting of a run; the others' is named ""."""
+    if not isinstance(written, list | tuple):
+        return {"": written}
+    kind, texts = by_policy(TrainConfig)[setting], read_named(written, None, setting, plain=True)
+    return {"": getattr(TrainConfig, setting)} | {
+        name: read_value(text, kind, f"{setting} {name}".strip()) for name, text in texts.items()
+    }
+
+
+def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) -> TrainConfig:
+    """Give a setting these values of the policies whose value is open.
+
+    They are written as one value for all policies where no other is written or needed.
+    """
+    given = getattr(config, setting)
+    texts = read_named(given, None, setting, plain=True) if isinstance(given, tuple) else {}
+    named = {name: text for name, text in texts.items() if name not in values and text != str(None)}
+    first = next(iter(values.values()))
+    plain = named.pop("", repr(first))
+    named |= {name: repr(value) for name, value in values.items() if repr(value) != plain}
+    written = (plain, *(f"{name}={text}" for name, text in named.items()))
+    changed: dict[str, Any] = {setting: written if named else first}
+    return replace(config, **changed)
+
+
+def check_policies(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
+    """Raise `UsageError` for words of no policy that has the setting, and for wrong values."""
+    for name in by_policy(TrainConfig):
+        written = getattr(config, name)
+        if isinstance(written, tuple):
+            read_named(written, names if name in OF_SAMPLING else trained, name, plain=True)
+    for policy in names:
+        of_policy(config, policy)
+
+
+def read_value(text: str, kind: Any, label: str) -> Any:
+    """Read the text of a word as a value of the type `kind`; messages name it `label`."""
+    for choice in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if get_origin(choice) is Literal:
+            if text in get_args(choice):
+                return text
+        elif choice is type(None):
+            if text == str(None):
+                return None
+        else:
+            with suppress(ValueError):
+                return choice(text)
+    raise UsageError(f"`{label}` must be {describe(kind)}, got {text!r}")
+
+
+def numbers_by_role(
+    arguments: Iterable[str], roles: Iterable[str], option: str
+) -> dict[str, float]:
+    """Read ROLE=NUMBER words for some of `roles`."""
+    return {
+        role: read_value(text, float, f"{option} {role}")
+        for role, text in read_named(arguments, roles, option, "role").items()
+    }
