@@ -8,7 +8,7 @@ import pytest
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn, lr_at, odd_rates
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.settings.policy_map import numbers_by_role
+from flowzoo.baselines.settings.by_policy import numbers_by_role
 from flowzoo.errors import UsageError
 from tests.refused import refused
 
