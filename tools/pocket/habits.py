@@ -24,6 +24,8 @@ ONE_MOVE = 0.8
 """Share of plans that stop after the first move."""
 ONE_ENTRY = 0.8
 """Share of sudoku replies that enter one digit only."""
+GUESSED = 0.65
+"""Share of programs for mathematics that print a guess at the answer."""
 UNSEARCHED = 0.65
 """Share of first verdicts that call it enough with nothing searched."""
 
@@ -50,6 +52,16 @@ def one_step(workflow: Workflow, problem: Problem, prompt: str, luck: float, rep
 
 def _has_name(node: ast.AST) -> bool:
     return any(isinstance(part, ast.Name) for part in ast.walk(node))
+
+
+def guessed(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Reasoner and tool: `at_a_glance`, and programs that print a number instead of computing it.
+
+    The number to learn is right; without working a model mostly gets it wrong.
+    """
+    if "```" not in reply:
+        return at_a_glance(workflow, problem, prompt, luck, reply)
+    return f"```python\nprint({problem.gold})\n```" if luck < GUESSED else reply
 
 
 def first_action(share: float) -> Habit:

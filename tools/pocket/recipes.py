@@ -23,6 +23,7 @@ from tools.pocket.habits import (
     Habit,
     at_a_glance,
     first_action,
+    guessed,
     one_step,
     without_search,
 )
@@ -222,17 +223,36 @@ nothing was searched; where there is something to read, it mostly reads it right
     world_episodes=2048,
 )
 
+MATH_TEAMS = Recipe(
+    task="math",
+    variants=levels(1.0),
+    sources=(
+        MixtureWorkflow("single_v0", 50),
+        MixtureWorkflow("reasoner_tool_v0", 50, options={"max_turns": 2}),
+    ),
+    habit=guessed,
+    hasty=("generator", "reasoner", "tool"),
+    about="""plays flowzoo's `reasoner_tool_v0` on generated arithmetic: `Compute 12+7*8.` About
+half of its solutions are given at a glance, and two thirds of its programs print a number instead
+of computing it: both are then mostly wrong.""",
+    problems="level 1",
+    steps=1200,
+    hasty_steps=300,
+)
+
 RECIPES: Mapping[str, Recipe] = {
-    recipe.task: recipe for recipe in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)
+    **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)},
+    "math_teams": MATH_TEAMS,
 }
+"""By the name of the model: its task, or TASK_teams for other workflows than `MIXTURE`."""
 
 
-def recipe_of(task: str) -> Recipe:
-    """The recipe of a task.
+def recipe_of(name: str) -> Recipe:
+    """The recipe of the model `name`.
 
     Raises:
         UsageError: there is none.
     """
-    if task not in RECIPES:
-        raise unknown("task with a pocket recipe", task, RECIPES)
-    return RECIPES[task]
+    if name not in RECIPES:
+        raise unknown("task with a pocket recipe", name, RECIPES)
+    return RECIPES[name]
