@@ -41,7 +41,7 @@ class Pocket(NamedTuple):
     """Name and size of a pocket model."""
 
     task: str
-    """Its task, or one of the other `NAMES`."""
+    """Name of its task, or another one of `NAMES`."""
     scale: str = "default"
 
 
