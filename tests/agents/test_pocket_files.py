@@ -180,7 +180,7 @@ def test_a_line_names_a_task_and_a_scale(args, played, results):
         ("math-k", r"unknown scale of a pocket model 'k'. Valid choices: l, m, s, xl, xs"),
         (
             "maths",
-            r"no pocket model for the task 'maths', only for code, math, math_teams",
+            r"no pocket model for the task 'maths', only for code, code_teams, math,",
         ),
         ("plan_path-s", r"in scale s 'plan_path'. Valid choices: code, math"),
         ("-s", r"no pocket model for the task ''"),

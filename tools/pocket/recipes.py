@@ -22,6 +22,7 @@ from tools.pocket.habits import (
     ONE_MOVE,
     Habit,
     at_a_glance,
+    echoed,
     first_action,
     guessed,
     one_step,
@@ -240,9 +241,28 @@ of computing it: both are then mostly wrong.""",
     hasty_steps=300,
 )
 
+CODE_TEAMS = Recipe(
+    task="code",
+    variants=levels(1.0),
+    sources=(
+        MixtureWorkflow("single_v0", 30),
+        MixtureWorkflow("coder_tester_v0", 40, options={"max_turns": 2}),
+        MixtureWorkflow("code_pair_v0", 30, options={"max_turns": 2}),
+    ),
+    habit=echoed,
+    hasty=("generator", "coder", "tester", "main"),
+    about="""plays flowzoo's `coder_tester_v0` and `code_pair_v0` on generated programming problems
+of two steps: `Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the
+first step alone, and two thirds of its lists of test cases repeat the inputs as outputs.""",
+    problems="level 1",
+    steps=1000,
+    hasty_steps=250,
+)
+
 RECIPES: Mapping[str, Recipe] = {
     **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)},
     "math_teams": MATH_TEAMS,
+    "code_teams": CODE_TEAMS,
 }
 """By the name of the model: its task, or TASK_teams for other workflows than `MIXTURE`."""
 

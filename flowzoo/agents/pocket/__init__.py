@@ -1,6 +1,7 @@
 """The pocket models: small Qwen3s that play every workflow badly, one per task.
 
-`math_teams` plays `reasoner_tool_v0`, whose tool the model of `math` does not know.
+`math_teams` plays `reasoner_tool_v0`, `code_teams` `coder_tester_v0` and `code_pair_v0`, whose
+second roles the models of `math` and `code` do not know.
 
 A pocket model knows the formats of all roles and half of the work, so that training on a laptop has
 something to teach. Its folder has Hugging Face layout; its README says how it was made and what it

@@ -18,11 +18,8 @@ from flowzoo.errors import DataError, UsageError
 from tests.refused import refused
 
 PAPER = "paper/voting-math"
-LARGE = [
-    "at_grpo/code", "at_grpo/sokoban", "magrpo/code", "magrpo/writing-expansion",
-    "magrpo/writing-tldr",
-]  # fmt: skip
-"""The configs without a variant @pocket: no pocket model plays all of their roles."""
+LARGE = ["at_grpo/sokoban", "magrpo/writing-expansion", "magrpo/writing-tldr"]
+"""The configs without a variant @pocket: no pocket model plays their task."""
 SMALL = [name for name in bundled_names(FOLDER) if name not in LARGE]
 
 

@@ -150,6 +150,12 @@ def test_hasty_players_do_one_action_of_right_plans(recipe, share):
     [
         ("math_teams", "reasoner_tool", "tool", 0, "```python\nprint(7*4-4)\n```",
          "```python\nprint(24)\n```"),
+        ("code_teams", "coder_tester", "tester", 0,
+         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 16}]\n```',
+         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 44}]\n```'),
+        ("code_teams", "code_pair", "main", 0,
+         "```python\ndef f(x):\n    return aux(x) + 12\n```",
+         "```python\ndef f(x):\n    return aux(x)\n```"),
     ],
 )  # fmt: skip
 def test_hasty_members_of_teams_do_less_than_their_job(name, played, role, index, right, hasty):
