@@ -83,7 +83,7 @@ def with_task(options: Options) -> Options:
     """Resolve a task named instead of a workflow to its default workflow."""
     # Without a pocket model of the task, scripted experts play it. If the pocket model was trained
     # on other problems than the task's defaults and no options are given, it plays those.
-    from flowzoo.agents.pocket import TASKS as POCKETS
+    from flowzoo.agents.pocket import NAMES as POCKETS
     from flowzoo.agents.pocket import pocket_options
     from flowzoo.envs import make_workflow
     from flowzoo.envs.api.registry import WORKFLOWS, highest_version

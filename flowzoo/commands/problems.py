@@ -65,7 +65,7 @@ class ProblemOptions:
 
 def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
     """Build the workflow and task of the options, with the default prompts for `policies`."""
-    from flowzoo.agents.pocket import TASKS as POCKETS
+    from flowzoo.agents.pocket import NAMES as POCKETS
     from flowzoo.agents.prompt_style import make_styled
     from flowzoo.envs import make_workflow
     from flowzoo.envs.api.registry import workflow_class

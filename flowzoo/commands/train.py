@@ -226,19 +226,19 @@ def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool =
 
 def pocket_note(workflow: Workflow, model: str) -> str:
     """Warning for a pocket model on problems that it was not trained on, or an empty string."""
-    from flowzoo.agents.pocket import TASKS, pocket_options, read_pocket
+    from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 
     kind, _, rest = model.partition(":")
-    task = read_pocket(rest, workflow.task.name).task
-    if kind != "pocket" or task not in TASKS:
+    name = read_pocket(rest, workflow.task.name).task
+    if kind != "pocket" or name not in NAMES:
         return ""
-    home = pocket_options(task, workflow.name)
+    task, home = pocket_task(name), pocket_options(name, workflow.name)
     other = {name: getattr(workflow, name, getattr(workflow.task, name, None)) for name in home}
     if task == workflow.task.name and other == home:
         return ""
     given = " ".join(f"{name}={value}" for name, value in home.items())
     return (
-        f"note: the pocket model of {task} was trained for --task {task} --options {given}; it may "
+        f"note: the pocket model of {name} was trained for --task {task} --options {given}; it may "
         "fail on other problems (see its model card)"
     )
 

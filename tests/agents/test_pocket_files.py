@@ -9,26 +9,28 @@ from transformers import AutoTokenizer
 from flowzoo.agents import PolicyMap, Sampling, pocket
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.pocket import (
+    NAMES,
     OPTIONS_FILE,
     SCALED,
     SCALES,
-    TASKS,
     Pocket,
     load,
     made_folder,
     pocket_options,
     pocket_path,
+    pocket_task,
     read_pocket,
     shipped_folder,
 )
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.specs import make_policy
 from flowzoo.envs import make_workflow
+from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
 from tools.pocket.recipes import RECIPES
 
 SIZED = [Pocket(task, scale) for task in SCALED for scale in ("xs",)]
-SHIPPED = [Pocket(task) for task in TASKS] + SIZED
+SHIPPED = [Pocket(task) for task in NAMES] + SIZED
 
 
 @pytest.fixture(scope="module", params=SHIPPED, ids="-".join)
@@ -36,7 +38,7 @@ def model(request: pytest.FixtureRequest) -> Pocket:
     return request.param
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(scope="module", params=NAMES)
 def task(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -76,14 +78,14 @@ def test_every_file_agrees_on_the_end_of_a_turn(model, config):
 
 def test_prompts_and_digits_are_tokenized_as_in_training(task):
     tokenizer = AutoTokenizer.from_pretrained(pocket_path(task))
-    built = make_workflow("single_v0", task, **pocket_options(task)).task
+    built = make_task(pocket_task(task), **pocket_options(task))
     for index in range(50):
         text = built.prompt(built.problem(index, "validation"))
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
         )["input_ids"]
         texts = [tokenizer.decode([i]) for i in ids]
-        assert len(ids) <= 55
+        assert len(ids) <= 60
         assert all(len(t) == 1 for t in texts if t[0].isdigit())
 
 
@@ -91,7 +93,7 @@ def test_the_card_gives_the_command(model):
     card = (shipped_folder(*model) / "README.md").read_text(encoding="utf-8")
     assert "python -m tools.pocket --out DIR" in card
     assert (f"--scale {model.scale}" in card) is (model.scale != "default")
-    assert (f"--task {model.task}" in card) is (model.task != "math")
+    assert (f"--task {model.task} " in card.replace("\n", " ")) is (model.task != "math")
     assert "| single_v0 | greedy |" in card
 
 
@@ -101,7 +103,7 @@ def test_it_says_which_problems_it_was_made_for(task):
         assert pocket_options(task, name) == {**RECIPES[task].options, **local}
 
 
-PLAYED = [(task, name) for task in TASKS for name in RECIPES[task].measured]
+PLAYED = [(task, name) for task in NAMES for name in RECIPES[task].measured]
 LAST = dict(PLAYED)
 """The workflow of each task that `make test` plays."""
 
@@ -116,7 +118,7 @@ LAST = dict(PLAYED)
     indirect=["task"],
 )
 def test_every_role_is_readable_and_no_workflow_is_solved(policy, task, name):
-    workflow = make_workflow(name, task, **pocket_options(task, name))
+    workflow = make_workflow(name, pocket_task(task), **pocket_options(task, name))
     problems = distinct_problems(workflow.task, "validation", 100)
     policy_map = PolicyMap.shared(policy, workflow.role_counts())
     _, summary = evaluate(workflow, policy_map, problems)
@@ -124,7 +126,7 @@ def test_every_role_is_readable_and_no_workflow_is_solved(policy, task, name):
     low, high = (0.0, 0.05) if (task, name) == ("search", "single_v0") else (0.05, 0.9)
     assert low <= summary["accuracy"] <= high
     for role, values in summary["roles"].items():
-        assert values["strict"] >= 0.8, role
+        assert values["strict"] >= 0.9, role
         assert values["truncated"] <= 0.05, role
 
 
@@ -176,7 +178,10 @@ def test_a_line_names_a_task_and_a_scale(args, played, results):
         ("", r"'pocket' needs the workflow that is played"),
         ("s", r"'pocket:s' needs the workflow that is played, or pocket:TASK"),
         ("math-k", r"unknown scale of a pocket model 'k'. Valid choices: l, m, s, xl, xs"),
-        ("maths", r"no pocket model for the task 'maths', only for code, math"),
+        (
+            "maths",
+            r"no pocket model for the task 'maths', only for code, code_teams, math,",
+        ),
         ("plan_path-s", r"in scale s 'plan_path'. Valid choices: code, math"),
         ("-s", r"no pocket model for the task ''"),
     ],

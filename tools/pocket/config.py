@@ -51,7 +51,8 @@ class PocketConfig:
     """Folder the model goes to; files there are overwritten. May be left out for a scale that is
     not shipped: it then goes to the cache folder where `pocket:TASK-SCALE` is looked for."""
     task: str = "math"
-    """Task whose workflows it learns to play; the tasks with a recipe."""
+    """Task whose workflows it learns to play, or a workflow with a model of its own; those with a
+    recipe."""
     scale: PocketScale = "default"
     """Size of the model: 0.64 (default), 0.33 (xs), 0.94 (s), 3.9 (m), 11.2 (l) or 97 (xl) million
     parameters. `l` is about two and a half hours of one core, `xl` is for a GPU (`device`)."""
@@ -149,6 +150,11 @@ class PocketConfig:
         steps = recipe.steps if self.steps is None else self.steps
         hasty = recipe.hasty_steps if self.hasty_steps is None else self.hasty_steps
         return PocketSchedule(steps, hasty)
+
+    @property
+    def title(self) -> str:
+        """Name of the model, with a scale other than the default."""
+        return self.task if self.scale == "default" else f"{self.task}, scale {self.scale}"
 
     @property
     def folder(self) -> Path:

@@ -24,6 +24,10 @@ ONE_MOVE = 0.8
 """Share of plans that stop after the first move."""
 ONE_ENTRY = 0.8
 """Share of sudoku replies that enter one digit only."""
+GUESSED = 0.65
+"""Share of programs for mathematics that print a guess at the answer."""
+ECHOED = 0.65
+"""Share of lists of test cases whose outputs repeat the inputs."""
 UNSEARCHED = 0.65
 """Share of first verdicts that call it enough with nothing searched."""
 
@@ -35,14 +39,17 @@ def at_a_glance(workflow: Workflow, problem: Problem, prompt: str, luck: float, 
 
 
 def one_step(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
-    """Code: often the program of the statement's first step alone, `x // 9` for `x // 9 + 12`."""
+    """Code: often the program of the first step alone, `x // 9` for `x // 9 + 12`.
+
+    In a pair, the main function that only calls the helper.
+    """
     program = workflow.task.answer(reply)
     if program is None or luck >= ONE_STEP:
         return reply
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.BinOp):
             inner = [part for part in (node.value.left, node.value.right) if _has_name(part)]
-            if isinstance(inner[0], ast.BinOp):
+            if isinstance(inner[0], ast.BinOp | ast.Call):
                 # Solutions of level 1 are one line: the expression stands in them as unparsed.
                 return reply.replace(ast.unparse(node.value), ast.unparse(inner[0]))
     return reply
@@ -50,6 +57,24 @@ def one_step(workflow: Workflow, problem: Problem, prompt: str, luck: float, rep
 
 def _has_name(node: ast.AST) -> bool:
     return any(isinstance(part, ast.Name) for part in ast.walk(node))
+
+
+def guessed(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Reasoner and tool: `at_a_glance`, and programs that print a number instead of computing it.
+
+    The number to learn is right; without working a model mostly gets it wrong.
+    """
+    if "```" not in reply:
+        return at_a_glance(workflow, problem, prompt, luck, reply)
+    return f"```python\nprint({problem.gold})\n```" if luck < GUESSED else reply
+
+
+def echoed(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Coder and tester: `one_step`, and test cases whose output is their first argument."""
+    if "```json" not in reply:
+        return one_step(workflow, problem, prompt, luck, reply)
+    cases = [{**case, "output": case["input"][0]} for case in json.loads(reply[8:-4])]
+    return f"```json\n{json.dumps(cases)}\n```" if luck < ECHOED else reply
 
 
 def first_action(share: float) -> Habit:

@@ -206,7 +206,7 @@ def make(config: PocketConfig) -> PocketScores | None:
     figures = measure(folder, recipe, config.evaluate) if config.evaluate else None
     card = model_card(
         recipe,
-        config.scale,
+        config.title,
         figures,
         command(config),
         model.num_parameters(),

@@ -22,7 +22,9 @@ from tools.pocket.habits import (
     ONE_MOVE,
     Habit,
     at_a_glance,
+    echoed,
     first_action,
+    guessed,
     one_step,
     without_search,
 )
@@ -222,17 +224,55 @@ nothing was searched; where there is something to read, it mostly reads it right
     world_episodes=2048,
 )
 
+MATH_TEAMS = Recipe(
+    task="math",
+    variants=levels(1.0),
+    sources=(
+        MixtureWorkflow("single_v0", 50),
+        MixtureWorkflow("reasoner_tool_v0", 50, options={"max_turns": 2}),
+    ),
+    habit=guessed,
+    hasty=("generator", "reasoner", "tool"),
+    about="""plays flowzoo's `reasoner_tool_v0` on generated arithmetic: `Compute 12+7*8.` About
+half of its solutions are given at a glance, and two thirds of its programs print a number instead
+of computing it: both are then mostly wrong.""",
+    problems="level 1",
+    steps=1200,
+    hasty_steps=300,
+)
+
+CODE_TEAMS = Recipe(
+    task="code",
+    variants=levels(1.0),
+    sources=(
+        MixtureWorkflow("single_v0", 30),
+        MixtureWorkflow("coder_tester_v0", 40, options={"max_turns": 2}),
+        MixtureWorkflow("code_pair_v0", 30, options={"max_turns": 2}),
+    ),
+    habit=echoed,
+    hasty=("generator", "coder", "tester", "main"),
+    about="""plays flowzoo's `coder_tester_v0` and `code_pair_v0` on generated programming problems
+of two steps: `Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the
+first step alone, and two thirds of its lists of test cases repeat the inputs as outputs.""",
+    problems="level 1",
+    steps=1000,
+    hasty_steps=250,
+)
+
 RECIPES: Mapping[str, Recipe] = {
-    recipe.task: recipe for recipe in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)
+    **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)},
+    "math_teams": MATH_TEAMS,
+    "code_teams": CODE_TEAMS,
 }
+"""By the name of the model: its task, or TASK_teams for other workflows than `MIXTURE`."""
 
 
-def recipe_of(task: str) -> Recipe:
-    """The recipe of a task.
+def recipe_of(name: str) -> Recipe:
+    """The recipe of the model `name`.
 
     Raises:
         UsageError: there is none.
     """
-    if task not in RECIPES:
-        raise unknown("task with a pocket recipe", task, RECIPES)
-    return RECIPES[task]
+    if name not in RECIPES:
+        raise unknown("task with a pocket recipe", name, RECIPES)
+    return RECIPES[name]

@@ -120,7 +120,7 @@ def print_figures(figures: PocketScores) -> None:
 
 def model_card(
     recipe: Recipe,
-    scale: str,
+    name: str,
     figures: PocketScores | None,
     command: str,
     parameters: int,
@@ -132,7 +132,7 @@ def model_card(
 
     Args:
         recipe: what it learned from.
-        scale: its size, as `pocket:TASK-SCALE` names it, or `default`.
+        name: name of the model, with its scale.
         figures: what it scores; None if it was not measured.
         command: the command that makes the model.
         parameters: number of weights.
@@ -149,7 +149,7 @@ def model_card(
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         measured = _MEASURED.format(problems=figures.problems, options=figures.options, table=table)
     return _CARD.format(
-        name=recipe.task if scale == "default" else f"{recipe.task}, scale {scale}",
+        name=name,
         about=recipe.about,
         variants=recipe.problems,
         parameters=parameters,

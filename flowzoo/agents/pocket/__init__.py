@@ -1,5 +1,8 @@
 """The pocket models: small Qwen3s that play every workflow badly, one per task.
 
+`math_teams` plays `reasoner_tool_v0`, `code_teams` `coder_tester_v0` and `code_pair_v0`, whose
+second roles the models of `math` and `code` do not know.
+
 A pocket model knows the formats of all roles and half of the work, so that training on a laptop has
 something to teach. Its folder has Hugging Face layout; its README says how it was made and what it
 scores. The tasks of `SCALED` have other sizes too, of which most are made, not shipped.
@@ -26,19 +29,20 @@ SCALES: tuple[str, ...] = get_args(PocketScale)[1:]
 """Sizes besides the default one, from the smallest to the largest."""
 SCALED: tuple[str, ...] = ("code", "math")
 """Tasks whose model comes in all sizes."""
-TASKS: tuple[str, ...] = tuple(
+NAMES: tuple[str, ...] = tuple(
     sorted(path.parent.name for path in _HERE.glob("*/config.json") if "-" not in path.parent.name)
 )
-"""Tasks that have a pocket model."""
+"""Names of the models: tasks, and TASK_teams for other workflows of a task."""
 OPTIONS_FILE = "flowzoo.json"
 """File of a model's folder: the options of task and workflows that it was made for. It is written
 last, so that a folder which has it is whole."""
 
 
 class Pocket(NamedTuple):
-    """Task and size of a pocket model."""
+    """Name and size of a pocket model."""
 
     task: str
+    """Name of its task, or another one of `NAMES`."""
     scale: str = "default"
 
 
@@ -59,7 +63,7 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     """Folder of the model for `task`: weights, config, tokenizer with chat template, model card.
 
     Args:
-        task: name of the task.
+        task: name of the task, or another of `NAMES`.
         scale: `default`, or one of `SCALES`.
 
     Raises:
@@ -84,9 +88,9 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
 
 def shipped_folder(task: str, scale: str) -> Path:
     """Folder of this model in the package; it exists if the model is shipped."""
-    if task not in TASKS:
+    if task not in NAMES:
         raise UsageError(
-            f"there is no pocket model for the task {task!r}, only for {', '.join(TASKS)}: name "
+            f"there is no pocket model for the task {task!r}, only for {', '.join(NAMES)}: name "
             "another model (training: --model PATH, or --model pocket:math to begin with one that "
             "knows other problems; playing: --policy hf:PATH or scripted:P)."
         )
@@ -104,27 +108,36 @@ def made_folder(task: str, scale: str) -> Path:
     return cache_folder() / "pocket" / f"{task}-{scale}"
 
 
+def pocket_task(name: str) -> str:
+    """Name of the task of the model `name`, e.g. `math` of `math_teams`."""
+    return _origin(name)["task"]
+
+
 def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
     """Options of `task` that its pocket models were made for, of any size, e.g. `{"side": 4}`.
 
     With other problems or prompts than these bring they are lost.
 
     Args:
-        task: name of the task.
+        task: name of the task, or another of `NAMES`.
         workflow: name of a workflow, e.g. `search_team_v0`, whose own options are wanted, too.
 
     Raises:
         UsageError: there is no model for this task.
     """
-    origin = json.loads((pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8"))
+    origin = _origin(task)
     return {**origin["options"], **origin["workflows"].get(workflow, {})}
+
+
+def _origin(name: str) -> dict[str, Any]:
+    return json.loads((pocket_path(name) / OPTIONS_FILE).read_text(encoding="utf-8"))
 
 
 def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
     """The model for `task` as a `TransformersPolicy`, in float32 unless `dtype` says otherwise.
 
     Args:
-        task: name of the task.
+        task: name of the task, or another of `NAMES`.
         scale: `default`, or one of `SCALES`.
         options: as for `TransformersPolicy.from_pretrained`.
 

@@ -121,7 +121,7 @@ class ModelSettings:
     """Models and policies."""
 
     model: str = "pocket"
-    """Initial weights of every policy: `pocket` (the task's pocket model; for another task or size
+    """Initial weights of every policy: `pocket` (the task's pocket model; for another one or size
     `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m), a model in
     Hugging Face layout or a .gguf file."""
     models: tuple[str, ...] = ()

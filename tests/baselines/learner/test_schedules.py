@@ -90,7 +90,7 @@ def test_numbers_by_role():
     roles = ["generator", "judge"]
     assert numbers_by_role(("judge=0.5",), roles, "role_kl") == {"judge": 0.5}
     for words, text in (
-        (["judge"], "ROLE=NUMBER, got 'judge'"), (["judge=x"], "got 'judge=x'"),
+        (["judge"], "ROLE=VALUE, got 'judge'"), (["judge=x"], "must be a number, got 'x'"),
         (["judge=1", "judge=2"], "`role_kl` names role judge twice"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=text):

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from flowzoo.agents.hf.policy import TransformersPolicy
-from flowzoo.agents.pocket import SCALED, TASKS, made_folder, pocket_path
+from flowzoo.agents.pocket import NAMES, SCALED, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.tasks.task import split_of
@@ -145,6 +145,30 @@ def test_hasty_players_do_one_action_of_right_plans(recipe, share):
     assert short / 80 == pytest.approx(share, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "played", "role", "index", "right", "hasty"),
+    [
+        ("math_teams", "reasoner_tool", "tool", 0, "```python\nprint(7*4-4)\n```",
+         "```python\nprint(24)\n```"),
+        ("code_teams", "coder_tester", "tester", 0,
+         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 16}]\n```',
+         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 44}]\n```'),
+        ("code_teams", "code_pair", "main", 0,
+         "```python\ndef f(x):\n    return aux(x) + 12\n```",
+         "```python\ndef f(x):\n    return aux(x)\n```"),
+    ],
+)  # fmt: skip
+def test_hasty_members_of_teams_do_less_than_their_job(name, played, role, index, right, hasty):
+    recipe = RECIPES[name]
+    workflow = make_workflow(f"{played}_v0", recipe.task, **recipe.options)
+    problem = workflow.task.problem(index, "pretrain")
+    assert workflow.expert(role, [{"role": "user", "content": ""}], problem, random.Random(0),
+                           True) == right  # fmt: skip
+    assert recipe.habit(workflow, problem, "", 0.0, right) == hasty
+    assert recipe.habit(workflow, problem, "", 1.0, right) == right
+    assert role in recipe.hasty
+
+
 def test_hasty_tools_print_one_move():
     habit = PLAN_PATH.habit
     workflow = make_workflow("tool_planner_v0", "plan_path", side=4)
@@ -215,7 +239,7 @@ def test_supervisors_see_good_and_bad_work(examples):
 
 
 def test_every_recipe_has_a_shipped_model_and_an_unknown_task_names_them():
-    assert set(RECIPES) == set(TASKS)
+    assert set(RECIPES) == set(NAMES)
     with pytest.raises(UsageError, match=r"Valid choices: .*math"):
         recipe_of("chess")
     with pytest.raises(UsageError, match=r"only for .*math"):
