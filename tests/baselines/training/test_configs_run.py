@@ -13,16 +13,20 @@ from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 
-SECONDS = {
-    "at_grpo/plan_path", "dr_mas/math", "dr_mas/search", "paper/single-math",
-}  # fmt: skip
-"""Configs whose first step takes seconds, its evaluations included."""
+USUAL = ("at_grpo/plan_path", "dr_mas/search")
+"""Configs that are also tried in `make test`: a first step takes half a minute, evaluations too."""
+
+
+def marks(name: str) -> list[Any]:
+    """Marks of a config's test: a process may have each of them for itself."""
+    group = pytest.mark.xdist_group(f"config+{name.replace('/', '-')}")
+    return [group] if name in USUAL else [group, pytest.mark.full]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in SECONDS else pytest.mark.full)
+        pytest.param(name, marks=marks(name))
         for name in bundled_names(FOLDER)
         if not name.startswith("published/")  # paper's with other rules
         and "[pocket]" in (FOLDER / f"{name}.toml").read_text()
