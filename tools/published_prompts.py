@@ -48,6 +48,7 @@ def converted(texts: dict[str, str], workflow: str, task: str) -> dict[str, str]
             "instruction": texts["generator_initial"].format(problem=PROBLEM),
             f"evaluate_history{kind}": texts["evaluator_critique"],
             f"improve_history{kind}": texts["generator_refinement"],
+            f"improve_otherwise{kind}": texts["generator_refinement"],
         }
     compare = texts["orchestrator_compare"].replace(PROBLEM, "{prompt}")
     return {

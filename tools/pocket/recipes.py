@@ -247,6 +247,7 @@ CODE_TEAMS = Recipe(
     sources=(
         MixtureWorkflow("single_v0", 30),
         MixtureWorkflow("coder_tester_v0", 40, options={"max_turns": 2}),
+        MixtureWorkflow("code_pair_v0", 0, options={"max_turns": 1}),  # with two it begins solved
         MixtureWorkflow("code_pair_v0", 30, options={"max_turns": 2}),
     ),
     habit=echoed,

@@ -42,7 +42,7 @@ HOSTILE = {
     "macro": (MACRO + "{{ f(60) }}", TIME),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "does not take"),
     "parentheses": ("{{ " + "(" * 10**5 + "1" + ")" * 10**5 + " }}", EITHER),
-    "long": ("{{ 'a' * 10**7 }}", "makes a prompt of 10,000,000 characters"),
+    "long": ("{{ 'a' * 2**21 }}", "makes a prompt of 2,097,152 characters"),
     "class": ("{{ ''.__class__.__mro__ }}", "does not take these messages: access to attribute"),
     "change": ("{{ messages.append(1) }}", "does not take"),
     "message": ("{{ raise_exception('two\nlines') }}", "does not take these messages: two lines$"),

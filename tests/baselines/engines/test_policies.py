@@ -106,7 +106,7 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
     )
     trained = load_policies(config, ["judge", "solver"], "math")
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
-    greedy, problems = {"solver": Sampling(temperature=0.0, max_tokens=16)}, [
+    greedy, problems = dict.fromkeys(trained, Sampling(temperature=0.0, max_tokens=16)), [
         make_workflow("voting", "math").task.problem(i, "validation") for i in range(4)
     ]  # fmt: skip
     engines: Any = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)

@@ -25,6 +25,7 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.factories import open_replica
+from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import make_workflow
 from flowzoo.errors import FlowzooError
 
@@ -56,7 +57,7 @@ def world() -> Iterator[World]:
             for weight in learner.parameters:
                 weight.add_(0.05 * torch.randn_like(weight))
     problems = [task.problem(index, "validation") for index in range(4)]
-    replica = open_replica(config, policy_models(config, NAMES, "math"), problems, 16)
+    replica = open_replica(config, policy_models(config, NAMES, "math"), problems, Replies(16, 16))
     proof = ReplicaProof(exact=True, tolerance=0.0)
     proof.probes = replica.probes()
     yield World(replica, learners, proof)

@@ -24,6 +24,7 @@ from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
+from tests.baselines.bundled import POCKET
 from tests.refused import refused
 
 SMALL = {
@@ -191,7 +192,7 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path):
 CONFIGS = [
     TrainConfig(),
     *(load_config(name) for name in bundled_names(FOLDER)),
-    *(load_config(f"{name}@pocket") for name in bundled_names(FOLDER)),
+    *map(load_config, POCKET),
     TrainConfig(
         options=('data=a "b"\\c.jsonl', "level=1-2", "naïve=\U0001f600"), kl=0.0, lr=1e-6,
         deterministic=False, pass_rates=(0.0, 1.0), out="somewhere/é", samples=3,

@@ -12,6 +12,7 @@ from flowzoo.agents.chat.template import read_thinking
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
+from tests.baselines.bundled import POCKET
 
 USUAL = ("at_grpo/plan_path", "dr_mas/search")
 """Configs that are also tried in `make test`: a first step takes half a minute, evaluations too."""
@@ -27,9 +28,8 @@ def marks(name: str) -> list[Any]:
     "name",
     [
         pytest.param(name, marks=marks(name))
-        for name in bundled_names(FOLDER)
+        for name in (config.partition("@")[0] for config in POCKET)
         if not name.startswith("published/")  # paper's with other rules
-        and "[pocket]" in (FOLDER / f"{name}.toml").read_text()
     ],
 )
 def test_the_pocket_version_starts_as_it_is_with_readable_replies(name, tmp_path):
@@ -56,6 +56,7 @@ OF_POCKET = (
 """Settings of size and machine."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["at_grpo/plan_path", "dr_mas/math", "magrpo/code"])
 def test_a_published_variant_trains_on_a_pocket_model(name, tmp_path):
     small, config = load_config(f"{name}@pocket"), load_config(f"{name}@published")

@@ -12,6 +12,7 @@ from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.settings.model_defaults import BY_MODEL
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.plan import resolve, schedule_ticks
+from tests.baselines.bundled import POCKET
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
@@ -126,10 +127,9 @@ def courses(config: TrainConfig, policies: int) -> list[list[float]]:
     return [[lr_in(step, turn, learner) for step in range(config.steps)] for turn in turns]
 
 
-@pytest.mark.parametrize("size", ["", "@pocket"])
-@pytest.mark.parametrize("name", bundled_names(FOLDER))
-def test_a_bundled_rate_falls_once_and_is_0_at_the_end_only_but_on_the_published_clock(name, size):
-    config = load_config(name + size)
+@pytest.mark.parametrize("name", [*bundled_names(FOLDER), *POCKET])
+def test_a_bundled_rate_falls_once_and_is_0_at_the_end_only_but_on_the_published_clock(name):
+    config = load_config(name)
     files = [option for option in config.options if option.startswith("data=")]
     options = tuple(option for option in config.options if option not in files)
     outline = outline_run(replace(config, options=options))
