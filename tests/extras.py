@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST = int(8.25 * 2**20)
-"""Bytes of the wheel; 5.4 million are those of the pocket models."""
+"""Bytes of the wheel; 6.9 million are those of the pocket models."""
 TOOLS = Path(sys.executable).parent
 
 
