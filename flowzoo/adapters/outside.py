@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -105,7 +106,7 @@ class PolicyPlayer:
         key = (episode.key, agent, turn.turn)
         request = make_request(self._seats, key, turn, episode.problem.id)
         check_no_tools(request)
-        (completion,) = _loop().wait(self._seats.policy(agent).generate([request]))
+        (completion,) = _loop(os.getpid()).wait(self._seats.policy(agent).generate([request]))
         return completion.text
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,7 +114,8 @@ class PolicyPlayer:
 
 
 @cache
-def _loop() -> LoopThread:
+def _loop(process: int) -> LoopThread:
+    # One for each process: a fork has no thread of its parent's, and would wait for ever.
     return LoopThread("flowzoo-others")
 
 

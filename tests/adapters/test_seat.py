@@ -1,7 +1,5 @@
 """Policies in the other seats of Gymnasium environments."""
 
-import pickle
-
 import gymnasium
 import pytest
 
@@ -29,13 +27,15 @@ def test_the_others_play_as_well_as_their_policy():
     assert mean({"generator": "scripted:0.5"}) == skills[0.5]
 
 
-def test_a_copy_in_the_middle_goes_on_alike():
-    env = gymnasium.make("flowzoo/Voting-v0", role="generator", others="scripted:0.5")
-    env.reset(seed=4)
-    env.step("\\boxed{1}")
-    twin = pickle.loads(pickle.dumps(env))
-    for text in ("\\boxed{2}", "\\boxed{3}"):
-        assert twin.step(text) == env.step(text)
+def test_environments_in_other_processes_play_beside_those_of_this_one():
+    assert 0 <= mean("scripted:0.5", episodes=1) <= 1
+    options = {"role": "aggregator", "others": "scripted:0"}
+    envs = gymnasium.make_vec("flowzoo/Voting-v0", 2, "async", **options)
+    envs.reset_async(seed=0)
+    envs.reset_wait(timeout=60)
+    envs.step_async(("\\boxed{1}",) * 2)
+    assert envs.step_wait(timeout=60)[1].tolist() == [0, 0]
+    envs.close()
 
 
 def test_an_agents_siblings_are_among_the_others():

@@ -150,10 +150,12 @@ def test_settings_of_a_run_take_classes():
     assert make_env(Voting, MathTask, level=2).unwrapped.workflow.task.level == 2
 
 
-@pytest.mark.parametrize("others", [None, {"aggregator": len}])
+def first_candidate(role, messages):
+    return "\\boxed{1}"
+
+
+@pytest.mark.parametrize("others", [None, {"aggregator": first_candidate}, "scripted:0.5"])
 def test_a_view_is_pickled_in_the_middle_of_an_episode(others):
-    if others is not None:
-        others = {"aggregator": first_candidate}
     env = gymnasium.make("flowzoo/Voting-v0", role="generator", others=others)
     env.reset(seed=0)
     env.step("\\boxed{1}")
@@ -167,10 +169,6 @@ def test_environments_share_no_list_of_render_modes():
     modes += [code_pair_v0.parallel_env().metadata["render_modes"]]
     modes[0].append("mine")
     assert "mine" not in (*modes[1], *modes[2], *voting_v0.env().metadata["render_modes"])
-
-
-def first_candidate(role, messages):
-    return "\\boxed{1}"
 
 
 @pytest.mark.parametrize("kind", ["guarded", "parallel", "solo", "forked", "pickled"])
