@@ -16,15 +16,16 @@ SHOWN_TESTS = 3
 SHOWN = 300  # characters of a test, and of its output, that a report shows
 
 
-def failure_report(tests: tuple[Test, ...], ran: RunResult | None, entry: str | None) -> str:
+def failure_report(tests: tuple[Test, ...], result: RunResult | None, entry: str | None) -> str:
     """The first failing tests with the outputs; None: there was no program to run."""
-    if ran is None:
+    if result is None:
         return "The last reply had no program to run."
-    lines = [f"The last program passes {ran.passed} of {len(ran.cases)} public tests."]
-    for number, (test, case) in enumerate(zip(tests, ran.cases, strict=False), start=1):
+    lines = [f"The last program passes {result.passed} of {len(result.cases)} public tests."]
+    for number, (test, case) in enumerate(zip(tests, result.cases, strict=False), start=1):
         if case.status != "AC" and len(lines) <= SHOWN_TESTS:
-            came = case.output if case.status == "WA" else f"{case.status} {case.detail}".strip()
-            lines.append(f"Test {number}: {show_test(test, entry):.{SHOWN}}: got {came:.{SHOWN}}")
+            failure = f"{case.status} {case.detail}".strip()
+            got = case.output if case.status == "WA" else failure
+            lines.append(f"Test {number}: {show_test(test, entry):.{SHOWN}}: got {got:.{SHOWN}}")
     return "\n".join(lines)
 
 
@@ -65,11 +66,11 @@ class TestedWorkflow(Workflow):
         rounds = 1
         while rounds < self.test_rounds:
             run = self.task.trial(problem, outcome.answer or "")
-            ran = (yield run) if outcome.answer is not None and run.tests else None
-            if not run.tests or (ran is not None and ran.status == "AC"):
+            result = (yield run) if outcome.answer is not None and run.tests else None
+            if not run.tests or (result is not None and result.status == "AC"):
                 break
             rounds += 1
-            report = failure_report(run.tests, ran, run.entry)
+            report = failure_report(run.tests, result, run.entry)
             outcome = yield from self.attempt(problem, f"{report}\n\n{prompt}")
         return outcome._replace(facts={**outcome.facts, "test_rounds": rounds})
 
