@@ -253,6 +253,9 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     for name, item in summary["attempts"].items():
         before, after = _with_interval(item["before"]), _with_interval(item["after"])
         print(f"{name:12} {before} -> {after}, gain {points(item['gain'])}")
+    for name, item in summary["eval_sets"].items():
+        before, after = (100 * item[f"accuracy_{end}"] for end in ("before", "after"))
+        print(f"{name:12} {before:.1f} % -> {after:.1f} %, gain {points(item['gain'])}")
     if summary["stopped"]:
         print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")

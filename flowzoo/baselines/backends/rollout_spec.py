@@ -19,6 +19,8 @@ class RolloutSpec:
     """Policy and its thinking switch, by role or agent."""
     step: int = 0
     """Step of the training batch: it decides the stage of the curriculum and the noise."""
+    eval_set: str = ""
+    """Name of the evaluation set; empty: the held-out problems."""
     versions: Mapping[str, int] | None = None
     """Exact number of optimizer steps behind the weights, by policy; None: the newest."""
 

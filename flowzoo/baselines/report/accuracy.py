@@ -32,6 +32,7 @@ from flowzoo.baselines.report.findings import (
 )
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import MeanUncertainty, paired_gain
+from flowzoo.baselines.training.metrics import progress, set_evaluations
 
 MIN_ITEMS = 30  # items below which a bootstrap over them is unreliable
 ENOUGH = LAST + 2  # evaluations of a run that has a terminal accuracy and can have a cliff
@@ -180,6 +181,9 @@ def gain_facts(run: RunData) -> dict[str, Any] | None:
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         facts["terminal"] = paired_gain(scores[0].tolist(), end.tolist())._asdict()
+    facts["sets"] = {
+        name: progress(evaluations, 1) for name, evaluations in set_evaluations(run.rows).items()
+    }
     return facts
 
 
@@ -206,6 +210,13 @@ def gain_finding(facts: Facts | None) -> Finding:
         text += (
             f" By the mean of the last {LAST} evaluations it is "
             f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
+        )
+    for name, item in facts["sets"].items():
+        other = item["gain"]
+        text += (
+            f" On the evaluation set {name} it went from {percent(item['accuracy_before'])} to "
+            f"{percent(item['accuracy_after'])}: {points(other['mean'], sign=True)} points "
+            f"({between(other['low'], other['high'])}, over {other['n']} problems)."
         )
     tested = facts.get("terminal", last)
     if tested["high"] < 0:

@@ -333,6 +333,9 @@ class EvaluationOptions(HeldOutOptions):
     swap_probe: bool = False
     """After the last step, evaluate with each pair of roles' policies exchanged; the accuracy
     drops if roles have specialized."""
+    eval_sets: tuple[str, ...] = ()
+    """Other data to evaluate on beside the held-out problems, all rows, as NAME=DATA, e.g.
+    aime24=FILE; metrics `eval_sets/NAME/…`. The best checkpoint is not chosen by them."""
     eval_at: tuple[int, ...] = ()
     """Steps to evaluate, e.g. 1 2 5, instead of `eval_every`; step 0 and the last step are always
     evaluated."""

@@ -18,6 +18,7 @@ from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.eval_sets import set_problems
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.baselines.settings.preflight import need_modules
 from flowzoo.baselines.training.async_rollouts import StepSampler
@@ -48,6 +49,8 @@ class RunParts:
     draws: StepDraws
     batches: StepSampler
     evaluation: Evaluation
+    eval_sets: Sequence[Evaluation]
+    """Evaluations on other data."""
     close: Callable[[], None]
     """Ends the engines, closes the files, unlocks the directory; may be called again."""
 
@@ -68,6 +71,11 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"
         )
+        eval_problems = {
+            name: (of_set, set_problems(config, plan.workflow, name, of_set))
+            for name, of_set in plan.eval_workflows.items()
+            if name
+        }
         state = _new_state(plan, backend, began)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
@@ -97,6 +105,10 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
             plan.workflow, held_out, engines, config.deterministic, run.failures,
             config.eval_samples, backend, shard_jobs,
         )  # fmt: skip
+        eval_sets = [
+            replace(evaluation, workflow=of_set, problems=problems, name=name)
+            for name, (of_set, problems) in eval_problems.items()
+        ]
         engines.sync()
         backend.publish(state.learners)
         board = (
@@ -107,7 +119,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         opened.callback(board.close)
         set_random_state(drawn)  # engines may have drawn while they started
         return RunParts(
-            plan, backend, run, board, state, engines, draws, batches, evaluation,
+            plan, backend, run, board, state, engines, draws, batches, evaluation, eval_sets,
             close=opened.pop_all().close,
         )  # fmt: skip
 

@@ -92,6 +92,8 @@ class Evaluation:
     backend: RunBackend = field(default_factory=RunBackend)
     shard_jobs: int = 0
     """Episodes that are played as one batch; 0: all."""
+    name: str = ""
+    """Name of the evaluation set; empty: the held-out problems."""
 
     def play(self, policy_map: PolicyMap, samples: int | None = None) -> Sequence[EpisodeRecord]:
         """Play `samples` episodes of every problem, problem by problem."""
@@ -101,7 +103,7 @@ class Evaluation:
         # first samples do not depend on `samples`.
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
-        plan = RolloutSpec("eval", policies_of(policy_map))
+        plan = RolloutSpec("eval", policies_of(policy_map), eval_set=self.name)
         return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
 
     def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:

@@ -102,6 +102,25 @@ def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
     return row | {"eval/right": right}
 
 
+def of_set(row: MetricRow, name: str) -> MetricRow:
+    """Name the metrics of an evaluation after its set: `eval_sets/NAME/reward/mean`."""
+    return {key.replace("eval/", f"eval_sets/{name}/", 1): value for key, value in row.items()}
+
+
+def set_evaluations(rows: Sequence[MetricRow]) -> dict[str, list[MetricRow]]:
+    """Evaluations by evaluation set, with the names of metrics that held-out problems have."""
+    evaluations: dict[str, list[MetricRow]] = {}
+    for row in rows:
+        named: dict[str, MetricRow] = {}
+        for key, value in row.items():
+            if key.startswith("eval_sets/"):
+                _, name, metric = key.split("/", 2)
+                named.setdefault(name, {"step": row["step"]})[f"eval/{metric}"] = value
+        for name, metrics in named.items():
+            evaluations.setdefault(name, []).append(metrics)
+    return evaluations
+
+
 def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
     """First, best and last evaluation of a run, and the paired gain of the last over the first."""
     first, last = evaluations[0], evaluations[-1]

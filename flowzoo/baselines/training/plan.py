@@ -15,6 +15,7 @@ from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.by_policy import numbers_by_role, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.eval_sets import evaluation_workflows
 from flowzoo.baselines.settings.hooks import (
     AdvantageFunction,
     Callback,
@@ -79,6 +80,8 @@ class RunPlan:
     sources: Mapping[str, str]
     """Source of each of them, e.g. the model or the task."""
     workflow: Workflow
+    eval_workflows: Mapping[str, Workflow]
+    """Workflow by evaluation set; that of the held-out problems is named ""."""
     algorithm: Algorithm
     samples: int
     """Episodes (or trees) per problem."""
@@ -159,6 +162,7 @@ def resolve(
         by_model,
         sources,
         workflow,
+        {"": workflow} | evaluation_workflows(config, workflow),
         algorithm,
         algorithm.samples(config.samples),
         policies,

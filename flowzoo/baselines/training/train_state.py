@@ -22,7 +22,7 @@ from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import StopOn
 from flowzoo.baselines.training import async_rollouts
-from flowzoo.baselines.training.metrics import MetricRow, progress
+from flowzoo.baselines.training.metrics import MetricRow, progress, set_evaluations
 from flowzoo.baselines.training.plan import RunPlan
 
 
@@ -94,6 +94,10 @@ class RunState:
             "seed": config.seed,
             "protocol": protocol,
             **progress(self.evaluations, config.eval_samples),
+            "eval_sets": {
+                name: progress(rows, config.eval_samples)
+                for name, rows in set_evaluations(self.history).items()
+            },
             "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(self.versions.values()),

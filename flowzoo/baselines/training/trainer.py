@@ -34,6 +34,7 @@ from flowzoo.baselines.training.metrics import (
     advantage_metrics,
     evaluation_metrics,
     mean_staleness,
+    of_set,
     role_metrics,
     spike,
 )
@@ -63,7 +64,7 @@ class Trainer:
         self.plan, self.config, self.workflow = parts.plan, parts.plan.config, parts.plan.workflow
         self.run, self.board, self.learners = parts.run, parts.board, parts.state.learners
         self.engines, self.draws, self.batches = parts.engines, parts.draws, parts.batches
-        self.evaluation = parts.evaluation
+        self.evaluation, self.eval_sets = parts.evaluation, parts.eval_sets
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -260,6 +261,10 @@ class Trainer:
         if step == 0:
             replies = replies_of(call for record in records for call in record.calls)
             self._tell(start_alarms(row, vars(self.config), replies, 1.0))
+        for evaluation in self.eval_sets:
+            records = evaluation.play(self.eval_policy_map)
+            self.run.save_transcripts(f"set-{evaluation.name}", step, records)
+            row |= of_set(evaluation_metrics(records), evaluation.name)
         return proof | row
 
     def swaps(self) -> list[MetricRow]:

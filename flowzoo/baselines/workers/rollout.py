@@ -65,7 +65,11 @@ class RunPlayer:
         resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
             return evaluation_sampler(
-                run.workflow, policy_map, config.deterministic, failures, resolver
+                run.eval_workflows[plan.eval_set],
+                policy_map,
+                config.deterministic,
+                failures,
+                resolver,
             )
         return make_sampler(
             config, run.algorithm, run.curriculum.at(plan.step), policy_map,

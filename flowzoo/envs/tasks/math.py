@@ -29,7 +29,6 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
-    check_either,
     check_layout,
     data_source,
     first,
@@ -512,6 +511,7 @@ class MathTask(DataTask[MathRow]):
     name: ClassVar[str] = "math"
     kind: ClassVar[str] = "math"
     instruction: ClassVar[str] = INSTRUCTION
+    drawn_by: ClassVar[tuple[str, ...]] = ("level",)
 
     level: int | str | None = None
     """Difficulty of generated problems: 1 (default) to 5, or a range such as "1-3", cycled by
@@ -536,7 +536,6 @@ class MathTask(DataTask[MathRow]):
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
         check_choice("grader", self.grader, GraderName)
-        check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
             read_levels(self.level or 0, LEVELS)

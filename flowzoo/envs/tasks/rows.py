@@ -15,11 +15,11 @@ import sys
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
@@ -245,6 +245,7 @@ class HasText(Protocol):
 
 
 R = TypeVar("R", bound=HasText)
+HELD_OUT = frozenset({"validation", "test"})
 # Converts numbered records to rows: `(data, records, layout, columns)`; raises `DataError` at an
 # invalid record, or yields an `Unusable` instead.
 Reader = Callable[
@@ -268,12 +269,20 @@ class DataSource(Generic[R]):
     digest: str
     splits: Mapping[str, tuple[R, ...]]
     unusable: tuple[Unusable, ...] = ()  # rows that the reader could not use
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # by split, if they differ
 
 
 def load(
     data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()
 ) -> DataSource[R]:
-    """Read the problems of a file, a folder in the hub's layout, or an id."""
+    """Read the problems of a file, a folder in the hub's layout, or an id.
+
+    `SPLIT=DATA,SPLIT=DATA` reads every split from its own; held-out problems stay out of the
+    others.
+    """
+    if not os.path.exists(data) and (parts := named_splits(data)):
+        digests = {part: load(part, reader, layout, columns).digest for part in parts.values()}
+        return _joined(data, reader, layout, columns, tuple(digests.items()))
     # Parsed once per content. Suffixes of an id or folder: `:config` and `@split` if the dataset
     # has several, `@split[:1000]` for a range of rows, `#commit` for a revision of an id. An
     # existing path takes precedence over an id.
@@ -281,6 +290,54 @@ def load(
         digest = hashlib.blake2b(Path(data).read_bytes(), digest_size=16).hexdigest()
         return _load(data, reader, layout, columns, digest)
     return _load(data, reader, layout, columns, "", read_published(data).stamp)
+
+
+def named_splits(data: str) -> dict[str, str]:
+    """Data by split of `SPLIT=DATA,SPLIT=DATA`; empty for other data."""
+    names = "|".join(name for name in SPLITS if name != "all")
+    starts = list(re.finditer(rf"(?:^|,)({names})=", data))
+    if not starts or starts[0].start() > 0:
+        return {}
+    ends = [*(start.start() for start in starts[1:]), len(data)]
+    parts = {start[1]: data[start.end() : end] for start, end in zip(starts, ends, strict=True)}
+    if len(parts) < len(starts):
+        raise UsageError(f"data {data!r}: a split is named twice; leave one of them out.")
+    return parts
+
+
+@lru_cache(maxsize=16)
+def _joined(
+    data: str,
+    reader: Reader[R],
+    layout: str,
+    columns: Columns,
+    digests: tuple[tuple[str, str], ...],
+) -> DataSource[R]:
+    contents = dict(digests)
+    sources = {
+        split: reload(part, reader, layout, columns, contents[part])
+        for split, part in named_splits(data).items()
+    }
+    # Every source in whole is a split, but for held-out problems among those to train on.
+    splits = {name: tuple[R, ...]() for name in SPLITS}
+    splits |= {split: source.splits["all"] for split, source in sources.items()}
+    held_out = {row.text for split in HELD_OUT for row in splits[split]}
+    for split in sources.keys() - HELD_OUT:
+        rows = splits[split]
+        splits[split] = tuple(row for row in rows if row.text not in held_out)
+        if left := len(rows) - len(splits[split]):
+            _log.warning(
+                "data %s: %d of %d rows of split %s are held out, too: they are left out of it",
+                data, left, len(rows), split,
+            )  # fmt: skip
+    splits["all"] = tuple(row for rows in list(splits.values()) for row in rows)
+    hasher = hashlib.blake2b(digest_size=16)
+    for split, source in sources.items():
+        hasher.update(f"{split} {source.digest}\n".encode())
+    unusable = tuple(row for source in sources.values() for row in source.unusable)
+    names = {split: source.name for split, source in sources.items()}
+    name = ", ".join(dict.fromkeys(names.values()))
+    return DataSource(name, hasher.hexdigest(), splits, unusable, names)
 
 
 def data_source(
@@ -524,6 +581,11 @@ class DataTask(Task, Generic[N]):
     unpickling reads the file again.
     """
 
+    drawn_by: ClassVar[tuple[str, ...]] = ()
+    """Options of the generator, which files do not have."""
+    of_file: ClassVar[tuple[str, ...]] = ("layout", "columns", "digest")
+    """Options that describe a file."""
+
     # Fields of the tasks, which are frozen dataclasses.
     @property
     @abstractmethod
@@ -558,6 +620,25 @@ class DataTask(Task, Generic[N]):
         check_sandbox(self.sandbox)
         if self.data is not None:
             object.__setattr__(self, "data", str(self.data))
+        names = self.drawn_by if self.data is not None else self.of_file
+        for name, default in self._defaults(names).items():
+            if getattr(self, name) != default:
+                given = f"{name}={getattr(self, name)!r}"
+                raise UsageError(
+                    f"{given} describes a file: give data as well."
+                    if self.data is None
+                    else f"{given} is for generated problems and data={self.data!r} for a file: "
+                    "give only one of the two."
+                )
+
+    def _defaults(self, names: Iterable[str]) -> dict[str, Any]:
+        options = {option.name: option for option in fields(cast(Any, self))}
+        return {name: options[name].default for name in names if name in options}
+
+    def on(self, data: str) -> Self:
+        """The task on the problems of another file, read by its own layout and columns."""
+        described = self._defaults((*self.drawn_by, *self.of_file))
+        return replace(cast(Any, self), data=data, **described)
 
     def size(self, split: str) -> int | None:
         """Number of rows of the file in `split`; None for generated problems."""
@@ -571,18 +652,5 @@ class DataTask(Task, Generic[N]):
             return self._generated(index, split)
         source = self._source()
         row = source.splits[split][index]
-        return self._of_row(row, index, split, {"source": source.name, "row": row.line})
-
-
-def check_either(task: Any, *generated: str) -> None:
-    """Raise `UsageError` if options of a file and the named ones of the generator are combined."""
-    if task.data is None:
-        if task.layout != "auto" or task.columns or task.digest:
-            raise UsageError("layout, columns and digest describe a file: give data as well.")
-        return
-    for option in generated:
-        if getattr(task, option) is not None:
-            raise UsageError(
-                f"{option}={getattr(task, option)!r} is for generated problems and "
-                f"data={task.data!r} for a file: give only one of the two."
-            )
+        name = source.names.get(split, source.name)
+        return self._of_row(row, index, split, {"source": name, "row": row.line})

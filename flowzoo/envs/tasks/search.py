@@ -496,6 +496,8 @@ class SearchTask(DataTask[QuestionRow]):
     kind: ClassVar[str] = "search"
     instruction: ClassVar[str] = INSTRUCTION
     home: ClassVar[str] = "search_team_v0"
+    drawn_by: ClassVar[tuple[str, ...]] = ("level", "passages")
+    of_file: ClassVar[tuple[str, ...]] = ("digest",)
 
     level: int | str | None = None
     """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), cycled by index."""
@@ -527,8 +529,8 @@ class SearchTask(DataTask[QuestionRow]):
             self._check_file()
 
     def _check_generated(self) -> None:
-        if self.corpus is not None or self.digest:
-            raise UsageError("corpus and digest belong to a file of questions: give data as well.")
+        if self.corpus is not None:
+            raise UsageError("corpus belongs to a file of questions: give data as well.")
         object.__setattr__(self, "level", "1-3" if self.level is None else self.level)
         object.__setattr__(self, "passages", 5_000 if self.passages is None else self.passages)
         read_levels(self.level or 0, HOPS)
@@ -540,11 +542,6 @@ class SearchTask(DataTask[QuestionRow]):
             )
 
     def _check_file(self) -> None:
-        if self.level is not None or self.passages is not None:
-            raise UsageError(
-                "level and passages are for generated problems, data for a file: give only one of "
-                "the two."
-            )
         if (self.corpus is None) == (self.retriever == "bm25"):
             raise UsageError(
                 "questions from a file need exactly one of corpus=FILE (BM25) and retriever=URL; "

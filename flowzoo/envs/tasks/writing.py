@@ -35,7 +35,7 @@ from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
-from flowzoo.errors import DataError, UsageError, check_choice, need_module
+from flowzoo.errors import DataError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, sentences, structure
@@ -120,6 +120,7 @@ class WritingTask(DataTask[SourceRow]):
     kind: ClassVar[str] = "writing"
     home: ClassVar[str] = "writing_pair_v0"
     reference_score: ClassVar[float] = 0.5
+    of_file: ClassVar[tuple[str, ...]] = ("column", "digest")
 
     form: Form = "tldr"
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
@@ -138,8 +139,6 @@ class WritingTask(DataTask[SourceRow]):
             need_module("rapidfuzz", "the grounded writing reward")  # not only after an episode
         super().__post_init__()
         if self.data is None:
-            if self.column is not None or self.digest:
-                raise UsageError("column and digest describe a file: give data as well.")
             return
         object.__setattr__(self, "digest", self._source().digest)
 

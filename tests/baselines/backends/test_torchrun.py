@@ -18,6 +18,7 @@ SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 4,
     "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1,
     "shard_jobs": 2, "microbatch_tokens": 1000, "probe_every": 2, "max_tokens": 40,
+    "eval_sets": (f"more={Path(__file__).with_name('more.jsonl')}",),
 }  # fmt: skip
 SILENT = Path(__file__).parent / "silent.py"
 AGAIN = {"learn/update_kl/shared": 1e-9, "learn/update_ratio_max/shared": 1e-5}
@@ -29,7 +30,8 @@ def words_of(root: Path, **changes: Any) -> list[str]:
     flags = {**SMALL, **changes, "out": root}
     del flags["workflow"]
     return ["flowzoo.cli", "train", "voting",
-            *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())]  # fmt: skip
+            *(f"--{name.replace('_', '-')}={value[0] if isinstance(value, tuple) else value}"
+              for name, value in flags.items())]  # fmt: skip
 
 
 def far(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, float]:

@@ -55,7 +55,6 @@ from flowzoo.envs.tasks.rows import (
     DataSource,
     DataTask,
     Unusable,
-    check_either,
     data_source,
     read_columns,
 )
@@ -114,6 +113,10 @@ class CodeTask(DataTask[CodeRow]):
     kind: ClassVar[str] = "code"
     instruction: ClassVar[str] = INSTRUCTION
     runs_programs: ClassVar[bool] = True
+    drawn_by: ClassVar[tuple[str, ...]] = ("level", "family")
+    of_file: ClassVar[tuple[str, ...]] = (
+        "layout", "columns", "digest", "failing", "skip_unusable", "check_references"
+    )  # fmt: skip
 
     level: int | str | None = None
     """Difficulty of generated problems: 1 (default) to 3, or a range such as "1-3", cycled by
@@ -161,10 +164,7 @@ class CodeTask(DataTask[CodeRow]):
         check_choice("reward", self.reward, Scoring)
         check_packages(self.packages)
         self.limits()
-        check_either(self, "level", "family")
         if self.data is None:
-            if self.skip_unusable or self.check_references:
-                raise UsageError("skip_unusable and check_references are for files: give data.")
             self._check_generated()
             return
         self._read()

@@ -10,7 +10,7 @@ import random
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -228,9 +228,6 @@ class Game(DataTask[BoardRow]):
     home: ClassVar[str] = "tool_planner_v0"
     instruction: ClassVar[str]
     """Instruction for the form of the answer."""
-    drawn_by: ClassVar[tuple[str, ...]]
-    """Options of the generator, unused for worlds from a file."""
-
     reward: GameReward = "sparse"
     """`sparse`: 1 if the final state is the goal, else 0. `shaped`: the return on the task's page
     as a fraction of the best possible one, at least 0. The return itself is the part `return` of
@@ -244,21 +241,10 @@ class Game(DataTask[BoardRow]):
 
     def __post_init__(self) -> None:
         check_choice("reward", self.reward, GameReward)
-        super().__post_init__()
         object.__setattr__(self, "columns", read_columns(self.columns))
+        super().__post_init__()
         if self.data is not None:
-            self._check_file_options()
             object.__setattr__(self, "digest", self._source().digest)
-        elif self.columns or self.digest:
-            raise UsageError("columns and digest describe a file: give data as well.")
-
-    def _check_file_options(self) -> None:
-        for option in fields(self):
-            if option.name in self.drawn_by and getattr(self, option.name) != option.default:
-                raise UsageError(
-                    f"{option.name}={getattr(self, option.name)!r} is for generated worlds and "
-                    f"data={self.data!r} for a file: give only one of the two."
-                )
 
     def _source(self) -> DataSource[BoardRow]:
         layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)

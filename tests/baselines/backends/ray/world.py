@@ -39,10 +39,11 @@ CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "f
 CASE_S = 1200.0
 """Time limit of a case, in seconds; beside all other tests it takes ten times as long as alone."""
 PLAN = RolloutSpec("eval", {})
+MORE = Path(__file__).parents[1] / "more.jsonl"
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
     "eval_every": 5, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
-    "microbatch_tokens": 1000, "max_tokens": 24,
+    "microbatch_tokens": 1000, "max_tokens": 24, "eval_sets": (f"more={MORE}",),
 }  # fmt: skip
 AHEAD: dict[str, Any] = {
     **SMALL, "max_staleness": 1, "lora_rank": 4, "sharing": ("isolated",), "eval_every": 10,
