@@ -245,7 +245,7 @@ class _Choice(_Change):
         self.in_observation = mask == "observation"
         self._masks: dict[str, tuple[Turn | None, NDArray[np.int8]]] = {}
         agents = {agent: role for agent, (role, _) in self.workflow.agents.items()}
-        played = getattr(env.unwrapped, "own", agents)
+        played = getattr(env.unwrapped, "own", None) or env.possible_agents
         if isinstance(replies, Mapping):
             for name in replies:
                 if name not in {*agents, *agents.values()}:
