@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.problems import EXPERTS, ProblemOptions
+from flowzoo.commands.problems import ProblemOptions
 from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
     from flowzoo.envs import Episode, Problem, Workflow
 
+EXPERTS = "scripted:0.8"
+"""Policy for tasks without a pocket model."""
 PACE = 0.15
 """Seconds between two moves in a terminal."""
 

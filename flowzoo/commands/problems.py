@@ -13,9 +13,6 @@ from flowzoo.envs.tasks.task import Split
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
-EXPERTS = "scripted:0.8"
-"""Policy for tasks without a pocket model."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProblemOptions:
@@ -65,11 +62,10 @@ class ProblemOptions:
 
 def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
     """Build the workflow and task of the options, with the default prompts for `policies`."""
-    from flowzoo.agents.pocket import NAMES as POCKETS
     from flowzoo.agents.prompt_style import make_styled
     from flowzoo.envs import make_workflow
     from flowzoo.envs.api.registry import workflow_class
-    from flowzoo.envs.tasks import TASKS, task_class, task_options
+    from flowzoo.envs.tasks import task_class, task_options
 
     settings = {"preset": problems.preset, **problems.settings()}
     if (name is None) == (problems.program is None):
@@ -77,9 +73,6 @@ def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterabl
     if name is None:
         name = PROGRAM
         add_program(settings, problems.program)
-    if name in TASKS and name not in POCKETS and "pocket" in policies:
-        command = f"{task_class(name).home} --task {name} --policy {EXPERTS}"
-        raise UsageError(f"{name} is a task, and no pocket model plays it: name {command}")
     accepted = task_options(task_class(problems.task or workflow_class(name).default_task))
     if accepted is None or "seed" in accepted:  # user-defined tasks may have none
         settings = {"seed": problems.seed, **settings}

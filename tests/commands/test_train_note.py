@@ -24,6 +24,7 @@ from flowzoo.envs import make_workflow
         ("reasoner_tool", "math", {}, "pocket:math_teams", "--task math --options level=1 max_tu"),
         # Its own problems, and other models.
         ("reasoner_tool", "math", {"max_turns": 2}, "pocket:math_teams", ""),
+        ("writing_pair", "writing", {"form": "expansion"}, "pocket", ""),
         ("search_team", "search", {"level": 1, "top_k": 1}, "pocket", ""),
         ("tool_planner", "plan_path", {"side": 4, "max_turns": 2}, "pocket", ""),
         ("voting", "math", {}, "pocket", ""),

@@ -83,13 +83,6 @@ def test_play_of_a_task_by_its_name(task, capsys):
     assert line.startswith("sandbox: ")
 
 
-def test_a_task_without_a_pocket_model_is_played_by_experts_and_says_so(capsys):
-    assert main(["play", "sokoban"]) == 0
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == "no pocket model plays sokoban: playing scripted:0.8"
-    assert second.startswith("sandbox: ")
-
-
 def test_a_pocket_model_plays_the_boards_it_was_made_for_and_says_so(capsys):
     pytest.importorskip("torch", reason="a pocket model needs flowzoo[train]")
     assert main(["play", "plan_path"]) == 0

@@ -28,6 +28,8 @@ GUESSED = 0.65
 """Share of programs for mathematics that print a guess at the answer."""
 ECHOED = 0.65
 """Share of lists of test cases whose outputs repeat the inputs."""
+CUT_SHORT = 0.6
+"""Share of texts that end after five words."""
 UNSEARCHED = 0.65
 """Share of first verdicts that call it enough with nothing searched."""
 
@@ -75,6 +77,11 @@ def echoed(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply
         return one_step(workflow, problem, prompt, luck, reply)
     cases = [{**case, "output": case["input"][0]} for case in json.loads(reply[8:-4])]
     return f"```json\n{json.dumps(cases)}\n```" if luck < ECHOED else reply
+
+
+def cut_short(workflow: Workflow, problem: Problem, prompt: str, luck: float, reply: str) -> str:
+    """Writing: often the first five words alone, fewer than any form allows."""
+    return " ".join(reply.split()[:5]) if luck < CUT_SHORT else reply
 
 
 def first_action(share: float) -> Habit:

@@ -22,6 +22,7 @@ from tools.pocket.habits import (
     ONE_MOVE,
     Habit,
     at_a_glance,
+    cut_short,
     echoed,
     first_action,
     guessed,
@@ -86,6 +87,8 @@ class Recipe:
     """Optimizer steps of the making, unless other numbers are given."""
     hasty_steps: int = 500
     """How many of the steps, the last ones, teach the habit."""
+    max_tokens: int = 64
+    """Most tokens of a reply when the model is measured."""
     world_episodes: int = 0
     """Episodes after which the task gets another seed, for tasks whose problems share a world that
     would be learned by heart; 0: never."""
@@ -224,6 +227,40 @@ nothing was searched; where there is something to read, it mostly reads it right
     world_episodes=2048,
 )
 
+SOKOBAN = Recipe(
+    task="sokoban",
+    variants=(MixtureTask(1.0, {"longest": 3}),),
+    sources=GAME,
+    habit=first_action(ONE_MOVE),
+    hasty=("generator", "tool", "planner"),
+    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on levels of 6 x 6 cells that at
+most three moves solve (`--options longest=3`). Four fifths of its plans stop after the first move;
+the others mostly push the box onto the goal.""",
+    problems="levels of at most 3 moves",
+    steps=1000,
+    hasty_steps=250,
+    atoms=(
+        r"(?<=[#.$@*+\n-])[#.$@*+-](?=[#.$@*+\n-])",  # cells of a board
+        r'(?<=\[)"[UDLR]"(?=[,\]])|(?<="),"[UDLR]"(?=[,\]])',  # moves of a list
+    ),
+)
+
+WRITING = Recipe(
+    task="writing",
+    variants=(MixtureTask(2.0), MixtureTask(1.0, {"form": "expansion"})),
+    sources=(MixtureWorkflow("writing_pair_v0", 1),),
+    habit=cut_short,
+    hasty=("writer",),
+    about="""plays flowzoo's `writing_pair_v0` on generated posts (`--options form=tldr`, the usual
+form) and abstracts (`form=expansion`). Three fifths of its texts end after five words, too few for
+any pay; the others are mostly what was asked for.""",
+    problems="posts and abstracts",
+    steps=600,
+    hasty_steps=150,
+    max_tokens=288,
+    atoms=(r" ?\S+",),  # words: a text of many tokens is never one piece
+)
+
 MATH_TEAMS = Recipe(
     task="math",
     variants=levels(1.0),
@@ -261,7 +298,7 @@ first step alone, and two thirds of its lists of test cases repeat the inputs as
 )
 
 RECIPES: Mapping[str, Recipe] = {
-    **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH)},
+    **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH, SOKOBAN, WRITING)},
     "math_teams": MATH_TEAMS,
     "code_teams": CODE_TEAMS,
 }

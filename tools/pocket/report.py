@@ -43,7 +43,7 @@ The same command on one machine with the same number of threads gives the same f
 """
 
 _MEASURED = """Measured on {problems} distinct problems of the `validation` split with
-`{options}`.
+{options}.
 Readable: replies that the strict parser reads. Own job: how often the role itself was
 right, whatever the team's outcome. Tokens: mean length of a reply.
 
@@ -56,7 +56,7 @@ class PocketScores:
 
     problems: int
     options: str
-    """Options of the task, as NAME=VALUE."""
+    """Options of the task, as NAME=VALUE; empty for its defaults."""
     summaries: Mapping[tuple[str, str], Mapping[str, Any]]
     """(workflow with its options, `sampled` or `greedy`) -> summary."""
 
@@ -80,20 +80,22 @@ class PocketScores:
 def measure(folder: Path, recipe: Recipe, problems: int) -> PocketScores:
     """Scores of the model in `folder` on the first `problems` validation problems.
 
-    Every workflow of the recipe is played once per problem at temperature 1; `single_v0` greedily,
-    too.
+    Every workflow of the recipe is played once per problem at temperature 1, and one of them
+    greedily, too: `single_v0` if it is among them.
     """
     from flowzoo.agents.hf.policy import TransformersPolicy
 
     summaries: dict[tuple[str, str], Mapping[str, Any]] = {}
-    plans = [(name, "sampled") for name in recipe.measured] + [("single_v0", "greedy")]
-    for name, decoding in sorted(plans, key=lambda plan: (plan[0] != "single_v0", plan)):
+    names = sorted(recipe.measured, key=lambda name: (name != "single_v0", name))
+    for name, decoding in [(names[0], "greedy"), *((name, "sampled") for name in names)]:
         own = recipe.measured[name]
         workflow = make_workflow(name, recipe.task, **{**recipe.options, **own})
         policy = TransformersPolicy.from_pretrained(
             folder,
             dtype="float32",
-            sampling=Sampling(temperature=float(decoding == "sampled"), max_tokens=64),
+            sampling=Sampling(
+                temperature=float(decoding == "sampled"), max_tokens=recipe.max_tokens
+            ),
         )
         held_out = distinct_problems(workflow.task, "validation", problems)
         policy_map = PolicyMap.shared(policy, workflow.role_counts())
@@ -147,7 +149,8 @@ def model_card(
     if figures is not None:
         lines = [COLUMNS, ("---",) * len(COLUMNS), *figures.rows()]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        measured = _MEASURED.format(problems=figures.problems, options=figures.options, table=table)
+        options = f"`{figures.options}`" if figures.options else "the task's defaults"
+        measured = _MEASURED.format(problems=figures.problems, options=options, table=table)
     return _CARD.format(
         name=name,
         about=recipe.about,

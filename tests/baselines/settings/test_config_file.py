@@ -19,9 +19,7 @@ from flowzoo.errors import DataError, UsageError
 from tests.refused import refused
 
 PAPER = "paper/voting-math"
-LARGE = ["at_grpo/sokoban", "magrpo/writing-expansion", "magrpo/writing-tldr"]
-"""The configs without a variant @pocket: no pocket model plays their task."""
-SMALL = [name for name in bundled_names(FOLDER) if name not in LARGE]
+NAMES = bundled_names(FOLDER)
 
 
 def command_line(*words: str) -> TrainConfig:
@@ -38,25 +36,17 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 def test_there_is_a_config_for_every_published_run():
-    names = bundled_names(FOLDER)
     workflows, tasks = ("voting", "eval_opt", "orch_workers", "single"), ("math", "code")
-    assert {f"paper/{flow}-{task}" for flow in workflows for task in tasks} < set(names)
-    published = [name.replace("paper/", "published/") for name in names if "paper/" in name]
-    assert [name for name in names if "published" in name] == published
-    assert {name.partition("/")[0] for name in names if name not in published} == {
+    assert {f"paper/{flow}-{task}" for flow in workflows for task in tasks} < set(NAMES)
+    published = [name.replace("paper/", "published/") for name in NAMES if "paper/" in name]
+    assert [name for name in NAMES if "published" in name] == published
+    assert {name.partition("/")[0] for name in NAMES if name not in published} == {
         "paper", "dr_mas", "at_grpo", "magrpo",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_a_config_without_a_pocket_version_says_so(name):
-    assert load_config(name).steps
-    with pytest.raises(UsageError, match="unknown variant in"):
-        load_config(f"{name}@pocket")
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_every_other_bundled_file_loads_at_both_sizes(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_every_bundled_file_loads_at_both_sizes(name):
     full, pocket = load_config(name), load_config(f"{name}@pocket")
     for config in (full, pocket):
         assert config.algorithm in ALGORITHMS
@@ -228,8 +218,7 @@ def test_the_curve_of_a_run_that_goes_on_is_never_shifted():
 
 
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated():
-    names = bundled_names(FOLDER)
-    configs = [load_config(name) for name in [*names, *(f"{name}@pocket" for name in SMALL)]]
+    configs = [load_config(name + size) for name in NAMES for size in ("", "@pocket")]
     cells = [cell for name in bundled_names(MATRICES) for cell in load_matrix(name).cells]
     assert all(config.eval_every for config in [*configs, *(cell.config for cell in cells)])
 

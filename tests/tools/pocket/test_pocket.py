@@ -156,6 +156,10 @@ def test_hasty_players_do_one_action_of_right_plans(recipe, share):
         ("code_teams", "code_pair", "main", 0,
          "```python\ndef f(x):\n    return aux(x) + 12\n```",
          "```python\ndef f(x):\n    return aux(x)\n```"),
+        ("writing", "writing_pair", "writer", 0,
+         "My night train to Glasgow stopped halfway because of a power cut, but a florist found us "
+         "a camper van with mattresses, and we reached the job interview late, though in time for "
+         "the start.", "My night train to Glasgow"),
     ],
 )  # fmt: skip
 def test_hasty_members_of_teams_do_less_than_their_job(name, played, role, index, right, hasty):
@@ -205,6 +209,16 @@ def test_cells_and_moves_are_tokens_of_their_own():
     start = pieces.index("#") - 1
     assert pieces[start : start + 9] == [*".#P.\nG..#"]
     assert [piece for piece in pieces if piece in ('"U"', ',"D"', '"L"')] == ['"U"', ',"D"', '"L"']
+
+
+def test_no_token_has_more_than_one_word_of_a_text():
+    text = "I lost my camera at the zoo, but a gardener found it.\n\nWrite a concise summary."
+    atoms = RECIPES["writing"].atoms
+    tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=atoms)
+    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
+    assert "".join(pieces) == text
+    assert {" gardener", " zoo,", "Write"} < set(pieces)
+    assert all(len(piece.split()) <= 1 for piece in pieces)
 
 
 def test_a_recipe_may_change_worlds():
