@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from flowzoo.envs.script import GradeResult, Run, RunCase, RunResult, SearchResult
+from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
 from flowzoo.functions import call_contained
 from flowzoo.reward.code.score import code_sandbox, judge_again
@@ -282,6 +283,10 @@ class Task(ABC):
         It scores at least `reference_score`. Default: the answer of the expert's right reply.
         """
         return self.answer(self.solve(problem, problem.rng(), True))
+
+    def golds(self) -> GoldSurvey | None:
+        """Sorts of the reference answers and the remarkable ones; None if nothing is known."""
+        return None
 
     @abstractmethod
     def samples(self) -> tuple[str, ...]:
