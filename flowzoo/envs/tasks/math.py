@@ -57,6 +57,7 @@ from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
 from flowzoo.reward.math.published import published_statuses
+from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -518,6 +519,7 @@ _LONGEST_SHOWN = 600
 _SHORT_SOLUTION = 1000
 _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
+_UNREADABLE = GradeResult(math.nan, unknown_status("the reference answer cannot be read"))
 _READ_FROM = "is read from"
 _NO_ANSWER = "is a placeholder for a missing answer"
 _OTHER_BOX = "is not in its solution's box, which has"
@@ -693,7 +695,10 @@ class MathTask(DataTask[MathRow]):
             return [GradeResult(float(status == "equal"), status) for status in statuses]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
         result = score_batch(answers, golds, _AS_GIVEN, texts)
-        return [GradeResult(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
+        return [
+            _UNREADABLE if status == "bad_gold" else GradeResult(score, status)
+            for score, status in zip(result.scores, result.statuses, strict=True)
+        ]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return equivalence_classes(answers)
