@@ -20,6 +20,7 @@ from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import between, solved_range
+from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
     ZERO,
@@ -34,10 +35,11 @@ from flowzoo.reward.math.tree import (
     neg,
     num,
     substitute,
+    sym,
     symbols,
 )
-from flowzoo.reward.math.units import read_unit
-from flowzoo.reward.math.vocabulary import date_form, is_function, spelled_out
+from flowzoo.reward.math.units import direction, read_unit
+from flowzoo.reward.math.vocabulary import is_function, is_word, spelled_out
 
 
 def split_relations(
@@ -146,7 +148,6 @@ MAX_ITEMS: Final = 256
 _CACHED_CHARS: Final = 256
 _PLAIN = re.compile(r"-?\d{1,15}", re.ASCII)
 _DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
-_DATE = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
 _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
@@ -172,13 +173,9 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     cleaned = clean(answer)
     text = text_form(cleaned)
     try:
-        if _DATE.fullmatch(cleaned):
-            return ParsedAnswer("text", text)
-        if len(cleaned) < 60 and cleaned[:1].isalnum():
-            date = date_form(cleaned)
-            if date:
-                return ParsedAnswer("text", date)
-            cleaned = spelled_out(cleaned)
+        if not as_written and (of_sort := read_sort(cleaned)):
+            return of_sort._replace(text=of_sort.text or text)
+        cleaned = spelled_out(cleaned)
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
@@ -241,10 +238,16 @@ def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
+# Words and signs between parts that both hold, or of which one does.
+_JOINTS: Final = {"and": "and", "land": "and", "or": "or", "lor": "or"}
+
+
 def _separator(token: MathToken) -> str:
     # Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`.
     if token.kind == "p" and token.text in (",", ";"):
         return token.text
+    if token.kind == "c" and token.text in ("land", "lor"):
+        return "and"
     if token.kind in "wt":
         word = token.text.strip(" ,;").lower()
         if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
@@ -294,6 +297,7 @@ class _Reader:
 
     def __init__(self, source: MathTokens) -> None:
         self.source, self.tokens, self.partner = source, source.tokens, source.partner
+        self.is_product = source.as_written
 
     def related(self, start: int, end: int, at: list[int]) -> ParsedAnswer:
         # The meaning of a slice with relation signs at the indices `at`.
@@ -403,6 +407,8 @@ class _Reader:
         return is_matrix and any(token.text == "begin" for token in self.tokens)
 
     def _node(self, start: int, end: int) -> ExprNode | None:
+        if self.partner[start] == end - 1 and any(t.text == "," for t in self.tokens[start:end]):
+            return None  # a tuple
         try:
             return parse_scalar(self.source, start, end)
         except AnswerSyntaxError:
@@ -607,9 +613,11 @@ class _Reader:
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
-        separators = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        if separators in ({"and"}, {""}) and all(map(_is_condition, answer.items)):
-            return answer._replace(shape="and" if separators == {"and"} else ",")
+        joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
+        words = {_JOINTS.get(joint, ",") for joint in joints}
+        is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
+        if len(words) == 1 and (is_stated or all(map(_is_condition, answer.items))):
+            return answer._replace(shape=words.pop())
         return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
@@ -621,7 +629,7 @@ class _Reader:
         return slices
 
     def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
-        arrows = [idx for idx in top if self.tokens[idx].text == "Rightarrow"]
+        arrows = [i for i in top if self.tokens[i].text in ("Rightarrow", "Leftrightarrow")]
         if arrows:
             return self.derived(start, end, arrows)
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
@@ -710,7 +718,7 @@ class _Reader:
         return condition
 
     def scalar(self, start: int, end: int) -> ParsedAnswer:
-        quantity = read_unit(self.tokens, start, end)
+        quantity, last = read_unit(self.tokens, start, end), end
         start, end = quantity.start, quantity.end
         if start >= end:
             raise AnswerSyntaxError
@@ -718,11 +726,16 @@ class _Reader:
             signs = [parse_scalar(self.source, start, end, sign) for sign in (1, -1)]
             both = [ParsedAnswer("scalar", node=node, unit=quantity.unit) for node in signs]
             return ParsedAnswer("list", items=tuple(both))
-        node = in_components(parse_scalar(self.source, start, end))
+        token = self.tokens[start]
+        if end == start + 1 and token.kind in "wt" and is_word(token.text) and not self.is_product:
+            node = sym(token.text)
+        else:
+            node = in_components(parse_scalar(self.source, start, end))
         if quantity.factor != 1:
             node = mul((num(quantity.factor), node))
         digits = significant(self.tokens[start:end])
-        return ParsedAnswer("scalar", node=node, unit=quantity.unit, digits=digits)
+        change = direction(self.tokens[end:last])
+        return ParsedAnswer("scalar", "", node, (), change, quantity.unit, digits=digits)
 
     def set_operation(self, start: int, end: int, at: int) -> ParsedAnswer:
         left, right = self.read(start, at), self.read(at + 1, end)

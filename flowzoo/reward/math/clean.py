@@ -200,9 +200,9 @@ _RENAMED = table(
     "dfrac:frac tfrac:frac cfrac:frac nicefrac:frac le:leq ge:geq ne:neq leqslant:leq geqslant:geq "
     "lt:< gt:> lbrack:[ rbrack:] lparen:( rparen:) lbrace:{ rbrace:} to:rightarrow dbinom:binom "
     "tbinom:binom vert:| lvert:| rvert:| mid:| textbar:| cdotp:cdot ast:cdot exponentialE:e "
-    "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus land:text{and} "
-    "wedge:text{and} lor:text{or} vee:text{or} implies:Rightarrow iff:Rightarrow "
-    "Longrightarrow:Rightarrow Leftrightarrow:Rightarrow "
+    "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus wedge:land vee:lor "
+    "neg:lnot implies:Rightarrow Longrightarrow:Rightarrow iff:Leftrightarrow "
+    "bigwedge:land bigvee:lor Longleftrightarrow:Leftrightarrow "
     "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
     "thickapprox:approx ldots dots:ldots dotsc:ldots dotsb:ldots dotso:ldots cdots:ldots "
     "bigcup:cup bigcap:cap "
@@ -224,6 +224,7 @@ _COMMANDS: dict[str, str] = {
     **{f"\\{name}": "" for name in _DROPPED},
     **{f"\\{name}": " " for name in _SPACES},
     **{f"\\{name}": "\n" for name in _GAPS},
+    **{f"\\{name}": "T " for name in ("top", "intercal", "transpose")},
     "\\%": "%",
     "\\#": "#",
     "\\&": "&",
@@ -233,7 +234,7 @@ _COMMANDS: dict[str, str] = {
 }
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
-    "π:pi ∞:infty ∨:lor ∧:land "
+    "π:pi ∞:infty ∨:lor ∧:land ¬:lnot ⊕:oplus ⇔:Leftrightarrow ↔:Leftrightarrow ∀:forall ∃:exists "
     "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "

@@ -27,6 +27,7 @@ from flowzoo.reward.math.tree import (
     sym,
     symbols,
 )
+from flowzoo.reward.math.units import size_of
 
 PercentRule = Literal["exact", "either"]
 UnitRule = Literal["optional", "required", "ignored"]
@@ -71,9 +72,11 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
-    if {a.unit, b.unit} == {"cent", "dollar"}:
-        a, b = (_in_cents(item) for item in (a, b))
+    if a.unit != b.unit and ("sum" in (a.shape, b.shape) or a.unit in ("cent", "dollar")):
+        a, b = _in_smallest(a, b), _in_smallest(b, a)
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
+        return False
+    if {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
     left, right = rows_of(a.node), rows_of(b.node)
     if left is not None and right is not None:
@@ -98,10 +101,12 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _in_cents(money: ParsedAnswer) -> ParsedAnswer:
-    if money.unit == "cent" or money.node is None:
-        return money
-    return money._replace(unit="cent", node=mul((num(100), money.node)), digits=0)
+def _in_smallest(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+    # A quantity in the smallest unit of its kind, if `other` is of that kind, too.
+    size, of_other = size_of(quantity.unit), size_of(other.unit)
+    if size is None or of_other is None or size[0] != of_other[0] or quantity.node is None:
+        return quantity
+    return quantity._replace(unit=size[0], node=mul((num(size[1]), quantity.node)), digits=0)
 
 
 _FREE_CONSTANTS: Final = frozenset({"C", "c", "K", "C_1", "C_0", "c_1", "const", "constant"})
@@ -291,6 +296,8 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "ratio" or b.kind == "ratio":
         return a.kind == b.kind and _same_ratio(a, b, rules)
     if {a.kind, b.kind} <= {"list", "set"}:
+        if {a.shape, b.shape} == {"and", "or"}:
+            return False
         if rules.order == "strict" and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
         for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` and `3, 4`
@@ -373,6 +380,10 @@ def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool 
 def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if len(a.items) != len(b.items):
         return False
+    if a.shape != b.shape and len(a.items) == 2:  # a time without `am` or `pm`
+        hour = rational((b if a.shape else a).items[0].node or num(0))
+        if hour is not None and 0 < hour <= 12:
+            a, b = _on_the_dial(a), _on_the_dial(b)
     if _is_clock(a) or _is_clock(b):
         return _in_order(a.items, b.items, rules)
     left, right = ([item.node for item in part.items] for part in (a, b))
@@ -387,6 +398,11 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         for x, y in pairs
         if x is not None and y is not None
     )
+
+
+def _on_the_dial(time: ParsedAnswer) -> ParsedAnswer:
+    hour = call("mod", [time.items[0].node or num(0), num(12)])
+    return time._replace(items=(ParsedAnswer("scalar", node=hour), *time.items[1:]))
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:

@@ -197,6 +197,7 @@ _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
 # A last sentence that rejects its number.
+_FOREIGN = re.compile(r"[^\x00-\x7fΩµμ°‰€£¥₹]")
 _DENIED = re.compile(
     r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
     r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
@@ -403,7 +404,11 @@ def _whole(text: str) -> str | None:
         return None
     most = 1 if "$" in text or "\\(" in text else 3
     is_short = len(others) <= most and len(text) <= _SHORT
-    return text if is_short and plain.isascii() and not _INTRODUCTION.search(plain) else None
+    return (
+        text
+        if is_short and _FOREIGN.search(plain) is None and not _INTRODUCTION.search(plain)
+        else None
+    )
 
 
 def _last_item(sentence: str) -> str | None:

@@ -58,6 +58,11 @@ def is_name(word: str) -> bool:
     return name in CONSTANTS or name in GREEK or name in FUNCTIONS or name in ("sqrt", "abs")
 
 
+def is_word(text: str) -> bool:
+    """Return True if letters that stand alone are a word, not a product of variables."""
+    return len(text) > 1 and text.isalnum() and not is_name(text) and not is_function(text)
+
+
 def is_function(word: str) -> bool:
     """Return True if a word or command is the name of a function."""
     name = SAME.get(word, word)
@@ -121,7 +126,7 @@ def number_in_words(text: str) -> int | None:
 
 def spelled_out(cleaned: str) -> str:
     """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
-    if not cleaned[:1].isalpha():
+    if not cleaned[:1].isalpha() or len(cleaned) >= 60:
         return cleaned
     number = number_in_words(cleaned)
     if number is not None:
