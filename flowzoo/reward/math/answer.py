@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -114,7 +113,7 @@ RELATIONS: Final = {
 # Label of a chain that computes a number, `5! = 120`, without a name.
 CLOSED: Final = "#"
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
-_FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
+_FIGURES: Final = names("angle triangle overline overrightarrow vec hat widehat mathbf")
 _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
 # Letters that are functions before a bracket in names of quantities.
@@ -175,7 +174,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     try:
         if not as_written and (of_sort := read_sort(cleaned)):
             return of_sort._replace(text=of_sort.text or text)
-        cleaned = spelled_out(cleaned)
+        if (spelled := spelled_out(cleaned)) != cleaned:
+            cleaned, text = spelled, text_form(spelled)
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
@@ -223,15 +223,20 @@ def is_list_like(answer: str) -> bool:
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
-def decimal_comma(answer: str) -> ParsedAnswer | None:
-    """The number in `0,5` or `1.000,99` with a decimal comma, or None."""
-    match = re.fullmatch(
-        r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.replace("{,}", ",").strip(), re.ASCII
-    )
-    if match is None or len(match[1]) + len(match[2]) > 40:
-        return None
-    value = Fraction(f"{match[1].replace('.', '')}.{match[2]}")
-    return ParsedAnswer("scalar", answer, num(value))
+def decimal_commas(answer: str, gold: ParsedAnswer) -> str:
+    """Return an answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''."""
+    text = answer.replace("{,}", ",").strip().strip("$")
+    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
+        return text.replace(",", "")
+    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
+        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
+    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
+    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
+
+
+_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
+_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
 def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
@@ -326,7 +331,7 @@ class _Reader:
         return self._inequality(sides, ops)
 
     def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> ParsedAnswer:
-        # `x \equiv 3 \pmod 5`: the residue and the modulus.
+        # `x \equiv 1, 5 \pmod 6`: the residues, each with the modulus.
         start, end = right
         at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
         stop = at
@@ -335,11 +340,21 @@ class _Reader:
         name = self._label(*left)
         if not name or stop <= start or at + 1 >= end:
             raise AnswerSyntaxError
-        residue = parse_scalar(self.source, start, stop)
         modulus = parse_scalar(self.source, at + 1, end)
-        parts = (call("mod", [residue, modulus]), modulus)
-        items = tuple(ParsedAnswer("scalar", node=part) for part in parts)
-        return ParsedAnswer("seq", items=items, shape="mod", label=name)
+        residues = _leaves([self.read(start, stop)])
+        if any(item.node is None for item in residues):
+            raise AnswerSyntaxError
+        pairs = [(call("mod", [item.node, modulus]), modulus) for item in residues if item.node]
+        parts = [
+            ParsedAnswer(
+                "seq",
+                items=tuple(ParsedAnswer("scalar", node=x) for x in pair),
+                shape="mod",
+                label=name,
+            )
+            for pair in pairs
+        ]
+        return parts[0] if len(parts) == 1 else ParsedAnswer("list", items=tuple(parts))
 
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
@@ -358,7 +373,7 @@ class _Reader:
 
     def _label(self, start: int, end: int) -> str:
         # The text of a slice that is only a name, such as `x_1`, `f(x)`, `(p,q)`.
-        text = "".join(token.text for token in self.tokens[start:end])
+        text = "".join(token.text for token in self.tokens[start:end] if token.text not in "{}")
         first = self.tokens[start]
         if end == start + 1 and first.text in ("e", "i") and first.kind == "w":
             return first.text
@@ -366,12 +381,10 @@ class _Reader:
             return ""
         if first.text == "(" and self.partner[start] == end - 1:
             inner = self.tokens[start + 1 : end - 1]
-            names = all(
-                t.kind in "wc" or t.text in (",", "_", "{", "}") or t.kind == "n" for t in inner
-            )
+            names = all(t.kind in "wc" or t.text in (*",_{}()",) or t.kind == "n" for t in inner)
             return text if names and "," in text and inner[0].kind in "wc" else ""
         idx = start
-        if first.text in ("angle", "triangle", "overline", "vec", "mathbf") and end - start > 1:
+        if first.text in _FIGURES and 1 < end - start < 6:
             return text
         if first.kind not in "wct" or first.text in _NO_LABELS or is_function(first.text):
             return ""
@@ -452,6 +465,8 @@ class _Reader:
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
                 return value._replace(label=CLOSED)
         is_chain = len(sides) > 2 and None not in nodes[:-1]
+        if relation is not None and symbols(relation[1]) and nodes[0] and nodes[1]:
+            is_chain = same_function(nodes[0], nodes[1]) is True  # an identity
         # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
@@ -595,6 +610,9 @@ class _Reader:
             raise AnswerSyntaxError
         top = self.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
+        signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
+        if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
+            return self._congruence((start, signs[0]), (signs[0] + 1, end))
         if cuts:
             return self.listed(start, end, cuts)
         return self.item(start, end, top)
@@ -645,6 +663,10 @@ class _Reader:
         if operations:
             return self.set_operation(start, end, operations[-1])
         colons = [idx for idx in top if self.tokens[idx].text == ":"]
+        if len(colons) == 1 and start < colons[0] < end - 1 and self._is_phrase(start, colons[0]):
+            return self.read(colons[0] + 1, end)._replace(
+                label=_text(self.tokens, start, colons[0])
+            )
         if colons and start < colons[0] and colons[-1] < end - 1:
             parts = self.parts(start, end, colons)
             return ParsedAnswer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
@@ -653,6 +675,12 @@ class _Reader:
         if end == start + 1 and self.tokens[start].text == "varnothing":
             return ParsedAnswer("set")
         return self.scalar(start, end)
+
+    def _is_phrase(self, start: int, end: int) -> bool:
+        # True for the name of a part, `Paolo` or `Sequence 1`.
+        first, rest = self.tokens[start], self.tokens[start + 1 : end]
+        is_named = first.kind in "wt" and is_word(first.text.replace(" ", ""))
+        return is_named and all(token.kind in "wtn" for token in rest)
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.

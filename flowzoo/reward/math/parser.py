@@ -157,7 +157,7 @@ class _Parser:
         commas = self.commas(self.at + 1, close_at) if is_row else []
         self.at += 1
         if commas:  # a vector inside an expression
-            return built([[self.inside(idx)] for idx in (*commas, close_at)])
+            return built([[self.inside(idx) for idx in (*commas, close_at)]])
         return self.inside(close_at)
 
     def commas(self, start: int, end: int) -> list[int]:
@@ -695,7 +695,7 @@ class _Parser:
                 sign = times
                 sides.append(self.tokens[min(self.at, self.end - 1)])
                 factors.append(self.signed())
-            elif self.accept("/", "div"):
+            elif self.accept("/", "div", ":"):
                 factors.append(power(self.signed(), MINUS_ONE))
             elif self.is_mod():
                 divisor = self.signed()

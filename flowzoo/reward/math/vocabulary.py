@@ -96,6 +96,20 @@ _LINE = re.compile(
     r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
     re.IGNORECASE,
 )
+_FRACTION = re.compile(
+    r"(an?|one|two|three|four|five|six|seven|eight|nine)[ -]"
+    r"(half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?)"
+)
+_PARTS: Final = {
+    "half": 2,
+    "halve": 2,
+    "third": 3,
+    "quarter": 4,
+    "fifth": 5,
+    "eighth": 8,
+    "ninth": 9,
+}
+_NOWHERE: Final = ("dne", "d.n.e", "does not exist", "doesn't exist", "nonexistent", "not exist")
 _NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
 REAL_LINE: Final = r"(-\infty ,\infty )"
 
@@ -131,6 +145,12 @@ def spelled_out(cleaned: str) -> str:
     number = number_in_words(cleaned)
     if number is not None:
         return str(number)
+    if part := _FRACTION.fullmatch(cleaned):
+        top, bottom = number_in_words(part[1]), part[2].lower().removesuffix("s")
+        bottom = _PARTS.get(bottom) or number_in_words(bottom.removesuffix("th"))
+        return f"{1 if part[1] in ('a', 'an') else top}/{bottom}" if bottom else cleaned
+    if cleaned.lower() in _NOWHERE:
+        return r"\text{does not exist}"
     if _LINE.fullmatch(cleaned):
         return REAL_LINE
     return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned
