@@ -345,12 +345,12 @@ def bracketed_numeral(value: tuple[int, int], _: Random) -> str:
     return f"({in_base(value[0], value[1])})_{{{value[1]}}}"
 
 
-def worded_base(value: tuple[int, int], rng: Random) -> str:
+def worded_base(value: tuple[int, int], _: Random) -> str | None:
     """The base of a numeral may be a word."""
     number, base = value
-    names = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight",
-             9: "nine", 12: "twelve", 16: "sixteen"}  # fmt: skip
-    return rf"{in_base(number, base)}_{{\text{{{names[base]}}}}}"
+    names = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    name = names[base - 2] if base <= 10 else None
+    return name and rf"{in_base(number, base)}_{{\text{{{name}}}}}"
 
 
 def next_base(value: tuple[int, int], _: Random) -> tuple[int, int]:
