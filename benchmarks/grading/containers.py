@@ -252,7 +252,7 @@ MATRIX = Sort(
         "off by one": in_a_row(one_off),
         "sign": in_a_row(one_sign),
         "order": lambda rows, _: rows[::-1],
-        "operands": lambda rows, _: transposed(rows),
+        "transposed": lambda rows, _: transposed(rows),
         "element": lambda rows, _: rows[:-1] if len(rows) > 2 else None,
     },
     (square_brackets, transposed_twice, factored),

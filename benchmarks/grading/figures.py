@@ -250,7 +250,7 @@ PERCENTAGE = Sort(
     "percentage",
     draw_percentage,
     lambda value: rf"{fixed(value)}\%",
-    DECIMAL_MISSES,
+    {**DECIMAL_MISSES, "exponent": lambda value, _: value.scaleb(-1)},
     (percent_word, spaced_percent, hundredths, fraction_of_one),
 )
 
@@ -417,7 +417,7 @@ def ratio(parts: tuple[int, ...]) -> str:
 
 def spaced_colons(parts: tuple[int, ...], rng: Random) -> str:
     """A colon is a sign of relation; its spacing and its name have no meaning."""
-    return rng.choice([" : ", r" \colon ", "{:}", r" \mathbin{:} "]).join(map(str, parts))
+    return rng.choice([" : ", r" \colon ", "{:}"]).join(map(str, parts))
 
 
 def multiple(parts: tuple[int, ...], rng: Random) -> tuple[int, ...] | None:

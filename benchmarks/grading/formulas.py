@@ -484,7 +484,7 @@ FAMILY = Sort(
     draw_family,
     lambda value: family_in(value, "k"),
     {
-        "branch": lambda value, _: (value[0], value[1] * 2, value[2]),
+        "period": lambda value, _: (value[0], value[1] * 2, value[2]),
         "sign": lambda value, _: (-value[0], value[1], value[2]),
         "off by one": lambda value, _: (
             value[0] + Fraction(1, value[0].denominator), value[1], value[2]

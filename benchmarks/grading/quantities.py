@@ -216,7 +216,7 @@ ANGLE = Sort(
         "off by one": lambda value, _: (value[0], value[1] % 59 + 1, value[2]),
         "order": lambda value, _: (value[0], value[2], value[1]),
         "element": lambda value, _: (value[0], 0, value[2]),
-        "exponent": lambda value, _: (value[0], 0, value[1]) if not value[2] else None,
+        "unit": lambda value, _: (value[0], 0, value[1]) if not value[2] else None,
         "degree off by one": lambda value, _: (value[0] + 1, value[1], value[2]),
     },
     (other_marks, decimal_degrees, worded_angle),
@@ -272,12 +272,8 @@ DATE = Sort(
     {
         "off by one": lambda value, rng: value + timedelta(days=rng.choice([-1, 1])),
         "order": month_for_day,
-        "exponent": lambda value, rng: value.replace(
-            year=value.year + rng.choice([-10, 10]), day=1
-        ),
-        "branch": lambda value, _: value.replace(
-            month=value.month % 12 + 1, day=min(value.day, 28)
-        ),
+        "year": lambda value, rng: value.replace(year=value.year + rng.choice([-10, 10]), day=1),
+        "month": lambda value, _: value.replace(month=value.month % 12 + 1, day=min(value.day, 28)),
     },
     (day_first, iso_date, short_month, ordinal, with_weekday),
 )
@@ -315,7 +311,7 @@ TIME = Sort(
     lambda value: rf"\text{{{clock(value)}}}",
     {
         "off by one": lambda value, _: (value[0], (value[1] + 1) % 60),
-        "branch": lambda value, _: ((value[0] + 12) % 24, value[1]),
+        "half of the day": lambda value, _: ((value[0] + 12) % 24, value[1]),
         "order of digits": lambda value, _: (
             value[0], minute if (minute := value[1] % 10 * 10 + value[1] // 10) < 60 else value[1]
         ),
