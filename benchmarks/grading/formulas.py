@@ -402,6 +402,17 @@ def side_missed(kind: str) -> Callable[[Relation, Random], Relation | None]:
     return miss
 
 
+def same_solutions(one: Relation, other: Relation) -> bool:
+    """True if the differences of the sides have one ratio, and the signs fit that of the ratio."""
+    ratios = [
+        ((value_at(one[0], point) - value_at(one[2], point))
+         / (value_at(other[0], point) - value_at(other[2], point))).real
+        for point in POINTS
+    ]  # fmt: skip
+    sign = other[1] if ratios[0] > 0 else FLIPPED[other[1]]
+    return one[1] == sign and math.isclose(min(ratios), max(ratios), rel_tol=1e-6)
+
+
 RELATION = Sort(
     "relation",
     draw_relation,
@@ -415,8 +426,7 @@ RELATION = Sort(
     },
     (),
     (sides_swapped, sides_multiplied, side_moved, left_rewritten),
-    same=lambda one, other: one[1] == other[1] and same_value(one[0], other[0])
-    and same_value(one[2], other[2]),
+    same=same_solutions,
 )  # fmt: skip
 
 Family: TypeAlias = tuple[Fraction, Fraction, bool]

@@ -12,10 +12,10 @@ import argparse
 import json
 import secrets
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import combinations, count, islice, permutations
 from pathlib import Path
 from typing import TypeAlias
 
@@ -73,13 +73,21 @@ def groups(seed: str, sorts: Sequence[Sort] = SORTS) -> Iterator[Group]:
 
 @dataclass
 class Report:
-    """Counts of a grader's verdicts and its failures."""
+    """Verdicts of a grader on drawn groups."""
 
-    respelled: Counter[tuple[str, bool]]
-    missed: Counter[tuple[str, str, bool]]
-    relations: Counter[tuple[str, bool]]
+    counts: dict[str, dict[str, list[int]]]
+    """Pairs that are paid and all pairs, by sort and kind of miss; respellings have no kind."""
+    relations: dict[str, list[int]]
+    """Cases in which verdicts are symmetric or transitive, and all cases."""
     failures: list[Case]
-    broken: list[str]
+    broken: dict[str, list[str]]
+    """Answers whose verdicts are not symmetric or transitive, by relation and sort."""
+
+    def total(self, missed: bool) -> list[int]:
+        """Pairs that are paid and all pairs, of near misses or of respellings."""
+        cells = [cell for kinds in self.counts.values() for kind, cell in kinds.items()
+                 if bool(kind) == missed]  # fmt: skip
+        return [sum(column) for column in zip(*cells, strict=True)] or [0, 0]
 
 
 def boxed(text: str) -> str:
@@ -89,35 +97,39 @@ def boxed(text: str) -> str:
 
 def measure(drawn: Sequence[Group], grader: Grader) -> Report:
     """Verdicts of a grader on groups: on their replies, and on their answers among themselves."""
-    report = Report(Counter(), Counter(), Counter(), [], [])
+    report = Report(
+        {sort.name: {} for sort in SORTS}, {"symmetric": [0, 0], "transitive": [0, 0]}, [], {}
+    )
     cases = [case for group in drawn for case in (*group.right, *group.wrong)]
     pairs = [(case.reply() or "", case.gold()) for case in cases]
     for case, paid in zip(cases, grader(pairs), strict=True):
-        if case.miss:
-            report.missed[case.sort.name, case.miss, paid] += 1
-        else:
-            report.respelled[case.sort.name, paid] += 1
+        _count(report.counts[case.sort.name].setdefault(case.miss, [0, 0]), paid)
         if paid == bool(case.miss):
             report.failures.append(case)
-    texts = [group.texts() for group in drawn]
-    asked = sorted({(boxed(a), b) for answers in texts for a in answers for b in answers if a != b})
+    texts = [(group.right[0].sort.name, group.texts()) for group in drawn]
+    asked = sorted({(boxed(a), b) for _, answers in texts for a, b in permutations(answers, 2)})
     verdicts = dict(zip(asked, grader(asked), strict=True))
-    for answers in texts:
-        _relate(report, answers, lambda a, b: a == b or verdicts[boxed(a), b])
+    for sort, answers in texts:
+        _relate(report, sort, answers, lambda a, b: a == b or verdicts[boxed(a), b])
     return report
 
 
-def _relate(report: Report, texts: Sequence[str], equal: Callable[[str, str], bool]) -> None:
-    for idx, a in enumerate(texts):
-        for b in texts[idx + 1 :]:
-            holds = equal(a, b) == equal(b, a)
-            report.relations["symmetric", holds] += 1
-            report.broken += [] if holds else [f"not symmetric: {a}   |   {b}"]
-            for c in texts:
-                if c not in (a, b) and equal(a, b) and equal(b, c):
-                    holds = equal(a, c)
-                    report.relations["transitive", holds] += 1
-                    report.broken += [] if holds else [f"not transitive: {a}   |   {b}   |   {c}"]
+def _count(cell: list[int], holds: bool) -> None:
+    cell[0] += holds
+    cell[1] += 1
+
+
+def _relate(report: Report, sort: str, texts: list[str], equal: Callable[[str, str], bool]) -> None:
+    checks = [("symmetric", (a, b), equal(a, b) == equal(b, a)) for a, b in combinations(texts, 2)]
+    checks += [
+        ("transitive", (a, b, c), equal(a, c))
+        for a, b, c in permutations(texts, 3) if equal(a, b) and equal(b, c)
+    ]  # fmt: skip
+    for relation, answers, holds in checks:
+        _count(report.relations[relation], holds)
+        if not holds:
+            broken = report.broken.setdefault(f"{sort}: not {relation}", [])
+            broken.append("   |   ".join(answers))
 
 
 def failing_kinds(failures: Sequence[Case], grader: Grader) -> list[dict[str, object]]:
@@ -141,25 +153,16 @@ def failing_kinds(failures: Sequence[Case], grader: Grader) -> list[dict[str, ob
 
 def table(report: Report) -> Iterator[str]:
     """Lines of the matrix."""
-    kinds = sorted({(sort, kind) for sort, kind, _ in report.missed})
     yield f"{'sort':32}{'respellings paid':>20}   near misses paid, by kind"
-    for sort in SORTS:
-        paid, refused = report.respelled[sort.name, True], report.respelled[sort.name, False]
-        cells = []
-        for kind in (kind for name, kind in kinds if name == sort.name):
-            wrong, total = report.missed[sort.name, kind, True], sum(
-                report.missed[sort.name, kind, verdict] for verdict in (True, False)
-            )  # fmt: skip
-            cells.append(f"{kind} {wrong}/{total}")
-        yield f"{sort.name:32}{paid:>10} of {paid + refused:<6}   {', '.join(cells)}"
-    for name, counts, of in (
-        ("respellings refused", report.respelled, False), ("near misses paid", report.missed, True)
+    for sort, kinds in report.counts.items():
+        paid, total = kinds.get("", [0, 0])
+        cells = [f"{kind} {n}/{of}" for kind, (n, of) in sorted(kinds.items()) if kind]
+        yield f"{sort:32}{paid:>10} of {total:<6}   {', '.join(cells)}"
+    for name, (paid, total) in (
+        ("respellings paid", report.total(missed=False)),
+        ("near misses paid", report.total(missed=True)), *report.relations.items(),
     ):  # fmt: skip
-        total, failed = counts.total(), sum(n for key, n in counts.items() if key[-1] == of)
-        yield f"{name}: {failed:,} of {total:,} ({failed / max(total, 1):.2%})"
-    for name in ("symmetric", "transitive"):
-        broken, holds = report.relations[name, False], report.relations[name, True]
-        yield f"{name}: {holds:,} of {holds + broken:,}"
+        yield f"{name}: {paid:,} of {total:,} ({paid / max(total, 1):.2%})"
 
 
 def main() -> None:
@@ -176,21 +179,22 @@ def main() -> None:
     results = {name: _show(name, seed, drawn, grader) for name, grader in graders.items()}
     if args.json:
         args.json.write_text(json.dumps({"seed": seed, **results}, indent=1, ensure_ascii=False))
-    sys.exit(1 if results["flowzoo"]["wrong"] else 0)
+    sys.exit(1 if results["flowzoo"]["is_wrong"] else 0)
 
 
 def _show(name: str, seed: str, drawn: Sequence[Group], grader: Grader) -> dict[str, object]:
     report = measure(drawn, grader)
-    lines = list(table(report))
-    print(f"{name}, seed {seed}", *lines, sep="\n")
+    print(f"{name}, seed {seed}", *table(report), sep="\n")
     kinds = failing_kinds(report.failures, grader) if name == "flowzoo" else []
     for row in kinds:
-        kind = f"paid, {row['miss']}" if row["miss"] else "refused"
-        print(f"{row['count']:>5} {row['sort']}: {kind} ({row['rewrites']}): "
-              f"{row['gold']}   |   {row['reply']}".replace("\n", " "))  # fmt: skip
-    print(*report.broken[:20], sep="\n")
-    paid = sum(n for key, n in report.missed.items() if key[-1])
-    return {"table": lines, "kinds": kinds, "wrong": paid + len(report.broken)}
+        verdict = f"paid, {row['miss']}" if row["miss"] else "refused"
+        line = f"{row['count']:>5} {row['sort']}: {verdict} ({row['rewrites']}): "
+        print(line + f"{row['gold']}   |   {row['reply']}".replace("\n", " "))
+    for relation, lines in report.broken.items():
+        print(f"{len(lines):>5} {relation}: {min(lines, key=len)}")
+    is_wrong = bool(report.total(missed=True)[0] or report.broken)
+    return {"counts": report.counts, "relations": report.relations, "failures": kinds,
+            "is_wrong": is_wrong}  # fmt: skip
 
 
 if __name__ == "__main__":
