@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from flowzoo.reward import MathOptions, extract, score_batch
 from flowzoo.reward.math.answer import read_answer
 from flowzoo.reward.math.clean import clean
+from flowzoo.reward.math.score import choice_of
+from flowzoo.reward.math.sorts import read_sort
 
 SHOWN = 3
 """Most rows in a message."""
@@ -25,6 +27,8 @@ _QUOTED = re.compile(r"""\s*[\[{][\[{\s]*["']""")
 _DIGIT = re.compile(r"\d")
 _DOTS = re.compile(r"\\[lc]?dots(?![A-Za-z])")
 _FRACTION = re.compile(r"\\frac(?=\s*[{\d])")
+_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}")
+_KINDS = {"seq": "interval or tuple", "cap": "intersection", "setminus": "difference of sets"}
 _WORDS = re.compile(r"[^\W_]+(?:[-'.][^\W_]+)*")
 
 
@@ -95,10 +99,8 @@ def unwrapped(value: Any) -> Any:
 
 def stated_answer(gold: str) -> str:
     """The answer that a sentence states, such as `34` in `#### 34`; else `gold` itself."""
-    # A sentence that the reader of answers sees through is left alone.
-    stated = extract(gold, order=("hashes", "phrase")) or gold
-    is_whole = stated == gold or extract(f"\\boxed{{{stated}}}") != stated
-    return gold if is_whole or is_right(stated, gold) else stated
+    stated = extract(gold, order=("hashes", "phrase"))
+    return stated if stated and extract(f"\\boxed{{{stated}}}") == stated else gold
 
 
 def is_right(answer: str, gold: str) -> bool:
@@ -107,9 +109,24 @@ def is_right(answer: str, gold: str) -> bool:
 
 
 def sort_of(gold: str) -> str:
-    """The sort of a reference answer."""
+    """The sort of a reference answer, by what its reader makes of it.
+
+    `text` is a text that no reader understands; such an answer equals only itself.
+    """
     parsed = read_answer(gold)
-    return "unread" if parsed is None else parsed.kind
+    if parsed is None:
+        return "unreadable"
+    if parsed.kind == "text":
+        return parsed.text.partition(":")[0] if read_sort(clean(gold)) is not None else "text"
+    if parsed.kind != "scalar" or parsed.node is None:
+        return _KINDS.get(parsed.kind, parsed.kind)
+    if parsed.unit:
+        return "quantity"
+    if parsed.node.op == "num":
+        return "number"
+    if choice_of(gold):
+        return "choice"
+    return "words" if _WORD.search(clean(gold)) else "expression"
 
 
 def respelled(gold: str) -> str:

@@ -153,6 +153,28 @@ def test_a_list_of_a_data_file_counts_sorts_and_shows_remarkable_answers(tmp_pat
     assert [row["line"] for row in described["golds"]["remarkable"]] == [1]
 
 
+@pytest.mark.parametrize(
+    ("gold", "sort"),
+    [
+        ("34", "number"),
+        (r"\frac{1}{2}", "number"),
+        (r"2\sqrt{3}", "expression"),
+        ("5 cm", "quantity"),
+        ("(C)", "choice"),
+        ("Friday", "words"),
+        ("[0,1)", "interval or tuple"),
+        ("3, 5", "list"),
+        ("x^2+y^2=1", "relation"),
+        ("2024-01-03", "date"),
+        ("see, e.g., [the book]; p. 3?", "text"),
+    ],
+)
+def test_sorts_of_answers(tmp_path, gold, sort):
+    survey = MathTask(data=write(tmp_path / "a.jsonl", *rows_of(gold))).golds()
+    assert survey is not None
+    assert survey.sorts == {sort: 1}
+
+
 def test_check_task_returns_the_survey(tmp_path):
     path = write(tmp_path / "d.jsonl", *dapo_rows('["34"]', *range(40)))
     survey = check_task(MathTask(data=path))
