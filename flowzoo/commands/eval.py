@@ -306,6 +306,8 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
         line = f"accuracy {percent(summary['accuracy'])}"
         line += f" ({summary['right']}/{summary['episodes']})"
         ends = summary["intervals"].get("accuracy")
+    if summary.get("unknown"):
+        line += f", {len(summary['unknown']):,} unknown"
     return f"{line}, 95 % interval {between(ends)}" if ends else line
 
 
@@ -390,15 +392,21 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     if summary.get("unusable"):
         yield f"unusable rows, left out: {summary['unusable']}"
-    if summary.get("ungraded"):
-        names = ", ".join(summary["ungraded"])
-        yield f"not graded and not counted: {names} (the sandbox failed; see the log)"
+    yield from unknown_lines(summary.get("unknown", {}))
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
     yield from path_lines(summary)
     yield from usage_lines(summary["usage"])
     if summary["uncounted"] and summary["tokens"] is not None:
         yield f"calls without token counts: {summary['uncounted']:,}"
+
+
+def unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
+    """Episodes with an unknown verdict, by reason."""
+    for reason in dict.fromkeys(unknown.values()):
+        names = [name for name, cause in unknown.items() if cause == reason]
+        noun = "episode" if len(names) == 1 else "episodes"
+        yield f"unknown, not counted: {len(names):,} {noun} ({reason}): {', '.join(names)}"
 
 
 def path_lines(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,10 @@ def run(options: Options) -> int:
         print(json.dumps(counts(rates, chosen)))
     else:
         print_histogram(rates)
+    if unknown := len(problems) - len(rates):
+        print(
+            f"{unknown} problems have no pass rate: a verdict on each is unknown", file=sys.stderr
+        )
     print(f"pass rates of {len(rates)} problems are in {options.out}")
     print(
         f"{len(chosen)}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]"

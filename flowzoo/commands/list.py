@@ -42,11 +42,19 @@ class Options:
     """Arguments of `flowzoo list`."""
 
     json: bool = False
-    """Print one JSON object per workflow instead of a table."""
+    """Print one JSON object per workflow, or for the data, instead of tables."""
+    data: str | None = None
+    """Data file, folder or dataset id to describe: its problems and reference answers."""
+    task: str = "math"
+    """Task that reads the data."""
+    options: tuple[str, ...] = ()
+    """Settings of the task, as NAME=VALUE, e.g. layout=dapo."""
 
 
 def run(options: Options) -> int:
-    """Print every workflow and the table of pairs; the exit status is 0."""
+    """Print every workflow and the table of pairs, or the data; the exit status is 0."""
+    if options.data is not None:
+        return print_data(options)
     entries = catalog()
     for fault in broken_plugins():
         print(f"left out: {fault}", file=sys.stderr)
@@ -70,6 +78,25 @@ def run(options: Options) -> int:
     for title, rows in sections.items():
         console.print(f"\n[bold]{title}[/bold]", highlight=False)
         console.print(describe_rows(rows))
+    return 0
+
+
+def print_data(options: Options) -> int:
+    """Print the number of problems by split, the sorts of their answers and remarkable rows."""
+    from flowzoo.envs.settings import read_settings
+    from flowzoo.envs.tasks import SPLITS, make_task
+
+    task = make_task(options.task, data=options.data, **read_settings(options.options))
+    sizes = {split: task.size(split) for split in SPLITS}
+    golds = task.golds()
+    if options.json:
+        described = None if golds is None else golds.to_json()
+        print(json.dumps({"data": options.data, "problems": sizes, "golds": described}))
+        return 0
+    total = sizes.pop("all")
+    splits = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
+    print(f"{options.data}: {total:,} problems of task {task.name} ({splits})")
+    print(*([] if golds is None else golds.lines()), sep="\n")
     return 0
 
 

@@ -100,8 +100,8 @@ class Ask(NamedTuple):
 class GradeResult(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
-    Status SE with a score of NaN means that the sandbox failed to judge the answer. `parts` are the
-    components of a graded score.
+    An unknown status (`flowzoo.reward.unknown`) with a score of NaN means that the reference answer
+    or the sandbox is at fault. `parts` are the components of a graded score.
     """
 
     score: float

@@ -137,7 +137,7 @@ def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(tmp_path, capsys
     args = asserting(tmp_path, "Never.", ["import os; os._exit(0); f()"])
     assert main([*args, "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
-    assert "not graded and not counted: code/all/0/m.json:1#0" in " ".join(output.split())
-    assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 95 % interval ")
+    assert "unknown, not counted: 1 episode (the test's own code failed" in output
+    assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 1 unknown, 95 % interval ")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["ungraded"] == ["code/all/0/m.json:1#0"]
+    assert list(summary["unknown"]) == ["code/all/0/m.json:1#0"]

@@ -190,6 +190,7 @@ def _row(entry: Entry, best: Entry) -> dict[str, Any]:
         "interval": entry.interval,
         "behind": None if entry is best else paired_comparison(best.scores, entry.scores),
         "episodes": summary["episodes"],
+        "unknown": len(summary.get("unknown", ())),
         "calls": summary["calls"],
         "usage": summary["usage"],
         "folder": str(entry.folder),
@@ -224,7 +225,9 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     usage, episodes = row["usage"], row["episodes"]
     yield row["workflow"] + (f" ({row['samples']} each)" if row["samples"] > 1 else "")
     yield row["policy"]
-    yield f"{100 * row['accuracy']:.1f} %"
+    yield f"{100 * row['accuracy']:.1f} %" + (
+        f" ({row['unknown']:,} unknown)" if row["unknown"] else ""
+    )
     yield _ends(row["interval"], "")
     behind = row["behind"]
     yield f"{100 * behind['difference']:+.1f} ({_ends(behind['interval'], '+')})" if behind else "-"

@@ -200,8 +200,8 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
-    Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
-    and a store has them played again by the next call. With a store the summary is written with its
+    Episodes with an unknown verdict are no records: the summary has their reasons as `unknown`, and
+    a store has them played again by the next call. With a store the summary is written with its
     protocol; another call with more samples plays what is missing.
 
     Raises:
@@ -244,11 +244,11 @@ def evaluate(
         "intervals": evaluation_intervals(records),
         "usage": usage_summary(records, seconds, meter.prices, meter.judge_usage()),
     }
-    ungraded = [job.key for job in jobs if job.key not in done]
-    if ungraded:
-        summary["ungraded"] = ungraded
+    unknown = {job.key: rollout.unknown[job.key] for job in jobs if job.key not in done}
+    if unknown:
+        summary["unknown"] = unknown
     if store is not None:
-        if not ungraded:
+        if not unknown:
             (store.folder / ANSWERS).unlink(missing_ok=True)
         protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         store.save_summary({**summary, "protocol": protocol})

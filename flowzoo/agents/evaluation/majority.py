@@ -27,22 +27,19 @@ def vote(
 ) -> dict[str, Any]:
     """The accuracy of majority answers; ties go to the answer that was given first.
 
-    `records` has the same number of episodes of each problem; the task says which answers are
-    equal.
+    The task says which answers are equal. Problems with unknown episodes have fewer votes.
 
     Returns:
-        `samples` (votes per problem), `accuracy` (mean score of the chosen answers), its `stderr`
-        and `interval` (None: a single score that is no 0 or 1), `scores` (in the order of
+        `samples` (most votes of a problem), `accuracy` (mean score of the chosen answers), its
+        `stderr` and `interval` (None: a single score that is no 0 or 1), `scores` (in the order of
         `problems`), `right`, `problems`, `abstained` (problems of which no episode had an answer),
         `calls` and `tokens` per problem (None: not counted).
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
-    sizes = {len(groups[problem.id]) for problem in order}
-    if len(sizes) != 1 or len(order) != len(groups):
+    if len(order) != len(groups) or not order:
         raise UsageError(
-            "a majority vote needs the same number of episodes of every problem, got "
-            f"{sorted(sizes)} for {len(order)} of {len(groups)} problems"
+            f"a majority vote needs episodes of its own problems, got {len(order)} of {len(groups)}"
         )
     answers = [[record.answer for record in groups[problem.id]] for problem in order]
     chosen = [majority(classes) for classes in workflow.task.classes_batch(order, answers)]
@@ -52,7 +49,7 @@ def vote(
     ]
     calls = [call for record in records for call in record.calls]
     return {
-        "samples": sizes.pop(),
+        "samples": max(map(len, groups.values())),
         "accuracy": mean(scores),
         "stderr": stderr(scores),
         "interval": ends if math.isfinite((ends := interval(np.array(scores)))[0]) else None,

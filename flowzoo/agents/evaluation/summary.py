@@ -197,9 +197,15 @@ def attempts_of(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecor
     return groups
 
 
-def problem_scores(records: Sequence[EpisodeRecord]) -> list[float]:
-    """Mean score of each problem's episodes, in order of first appearance."""
-    return [mean([record.score for record in group]) for group in attempts_of(records).values()]
+def problem_scores(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) -> list[float]:
+    """Mean score of each problem's episodes, in order of first appearance or that of `names`.
+
+    A problem of `names` without episodes, whose verdicts are unknown, has the mean of the others.
+    """
+    groups = attempts_of(records)
+    scores = {name: mean([record.score for record in group]) for name, group in groups.items()}
+    others = mean(list(scores.values()))
+    return [scores.get(name, others) for name in names or scores]
 
 
 def pass_sizes(most: int) -> list[int]:

@@ -120,7 +120,7 @@ class Sampler:
             deterministic: see `flowzoo.agents.rollout.engine`.
             in_flight: most jobs open at a time.
             on_error: a failing script (`WorkflowError`) stops everything, or is counted in
-                `failed`; under `ungraded` only episodes that could not be graded are counted.
+                `failed`; under `ungraded` only episodes with an unknown verdict are counted.
             failures: a JSONL file that failed episodes are appended to, with transcript.
             on_episode: called with every finished episode, in order of completion.
             resolver: carries out effects; by default a thread of this process.
@@ -136,6 +136,8 @@ class Sampler:
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
         self.resolver = resolver
         self.failed = 0
+        self.unknown: dict[str, str] = {}
+        """Why the verdict on an episode is unknown, by its key."""
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its `RolloutBatch`."""
@@ -191,6 +193,8 @@ class Sampler:
     def fail(self, error: WorkflowError, key: str) -> None:
         """Count and save a failed episode, and raise its error unless `on_error` counts it."""
         self.failed += 1
+        if isinstance(error, UngradedError):
+            self.unknown[key] = error.reason
         if self.failures is not None:
             self.failures.parent.mkdir(parents=True, exist_ok=True)
             line = {
@@ -201,9 +205,7 @@ class Sampler:
             }
             with self.failures.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(json_line(line))
-        counted = self.on_error == "count" or (
-            self.on_error == "ungraded" and isinstance(error, UngradedError)
-        )
+        counted = self.on_error == "count" or (self.on_error == "ungraded" and key in self.unknown)
         if not counted:
             raise error
 

@@ -73,6 +73,7 @@ def swap_probe(
     lengths: Mapping[str, Lengths],
     before: Sequence[float],
     judge: Policy | None = None,
+    names: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Accuracy with the policies of two roles exchanged, for every pair of different policies."""
     # Token budgets, the switch for thoughts and the sampling noise stay with the role, so that the
@@ -80,7 +81,7 @@ def swap_probe(
     rows: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, policies, lengths):
         policy_map = swap.policy_map if judge is None else swap.policy_map.with_judge(judge)
-        scores = problem_scores(play(policy_map))
+        scores = problem_scores(play(policy_map), names)
         rows.append(
             {
                 "roles": list(swap.roles),

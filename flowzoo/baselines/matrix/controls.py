@@ -16,7 +16,7 @@ from typing import Any
 
 from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable
-from flowzoo.agents.evaluation.summary import attempt_summary
+from flowzoo.agents.evaluation.summary import attempt_summary, attempts_of
 from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.finished import FinishedRun, open_finished, read_finished
@@ -98,6 +98,8 @@ def _vote(
 ) -> dict[str, Any]:
     result = vote(run.evaluation.workflow, run.evaluation.problems, records)
     result["k"] = result.pop("samples")
+    scores = dict(zip(attempts_of(records), result["scores"], strict=True))
+    result["scores"] = [scores.get(name, result["accuracy"]) for name in run.evaluation.names]
     result["gain"] = paired_gain(result["scores"], workflow)._asdict()
     return result
 

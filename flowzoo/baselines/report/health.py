@@ -60,6 +60,19 @@ def health(run: RunData, facts: Facts) -> RunFindings:
     return RunFindings({"distances": distances(run)}, findings)
 
 
+def _unknown(run: RunData) -> list[Finding]:
+    trained = sum(row.get("reward/unknown", 0) for row in run.rows)
+    held_out = sum(row.get("eval/reward/unknown", 0) for row in run.rows)
+    if not trained and not held_out:
+        return []
+    text = (
+        f"The reference answer or the sandbox is at fault, not a reply: {trained:,} training "
+        f"episodes were not trained on, {held_out:,} held-out problems were left out of an "
+        "evaluation. failures.jsonl has the reasons."
+    )
+    return [Finding("warn", "Some verdicts are unknown", text)]
+
+
 def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
     """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning.
 
@@ -75,6 +88,7 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         findings.append(Finding("warn", "The run is not finished", text))
+    findings += _unknown(run)
     level: FindingLevel = "result" if learned else "warn"
     silences, groups = _silences(run, level), _groups(run, level)
     if any(finding.title == SILENCE_TITLES["reward"] for finding in silences):

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 
 from flowzoo.agents import PolicyMap
+from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.engines.hf import load_policies
@@ -211,7 +212,7 @@ class SupervisedTrainer:
             records = self.evaluation.play(self._policy_map())
             self.run.save_transcripts("eval", step, records)
             row |= role_metrics(records, "eval/")
-            row["eval/scores"] = [record.score for record in records]
+            row["eval/scores"] = problem_scores(records, self.evaluation.names)
         return row
 
     @property

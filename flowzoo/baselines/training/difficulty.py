@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.evaluation.protocol import protocol_of
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import attempts_of, mean
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.baselines.settings.config import TrainConfig
@@ -81,7 +81,10 @@ def measure(
     seed: int = 0,
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> list[PassRate]:
-    """Play `samples` episodes of every problem that `path` has no pass rate of, and add them."""
+    """Play `samples` episodes of every problem that `path` has no pass rate of, and add them.
+
+    A problem with an unknown verdict gets no pass rate.
+    """
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
     protocol = json.loads(
@@ -103,6 +106,7 @@ def measure(
         seed=seed,
         deterministic=all(policy.batching == "static" for policy in policy_map.policies.values()),
         on_episode=on_episode,
+        on_error="ungraded",
     )
     with path.open("a", encoding="utf-8") as file:
         for start in range(0, len(rest), CHUNK):
@@ -110,8 +114,11 @@ def measure(
             records = rollout.run(
                 [EpisodeJob(problem, i) for problem in chunk for i in range(samples)]
             )
-            for number, problem in enumerate(chunk):
-                scores = [r.score for r in records[number * samples : (number + 1) * samples]]
+            groups = attempts_of(records)
+            for problem in chunk:
+                scores = [record.score for record in groups.get(problem.id, ())]
+                if len(scores) < samples:
+                    continue
                 rate = PassRate(
                     problem.id, problem.index, text_digest(problem), samples, mean(scores)
                 )

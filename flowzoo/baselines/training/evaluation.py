@@ -10,6 +10,7 @@ from typing import Any
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.protocol import protocol_of
+from flowzoo.agents.evaluation.summary import attempts_of
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import (
     EpisodeJob,
@@ -23,6 +24,7 @@ from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.errors import UsageError
 
 PlayWith = Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch]
 """Plays jobs with a sampler."""
@@ -73,7 +75,7 @@ def evaluation_sampler(
     """Make the sampler of evaluations."""
     return Rollout(
         workflow, policy_map, seed=EVAL_SEED, deterministic=deterministic, failures=failures,
-        resolver=resolver,
+        resolver=resolver, on_error="ungraded",
     )  # fmt: skip
 
 
@@ -96,7 +98,13 @@ class Evaluation:
     """Name of the evaluation set; empty: the held-out problems."""
 
     def play(self, policy_map: PolicyMap, samples: int | None = None) -> Sequence[EpisodeRecord]:
-        """Play `samples` episodes of every problem, problem by problem."""
+        """Play `samples` episodes of every problem, problem by problem.
+
+        A problem with an unknown verdict is left out.
+
+        Raises:
+            UsageError: no problem is left.
+        """
         count = samples or self.samples
         rollout = evaluation_sampler(self.workflow, policy_map, self.deterministic, self.failures)
         # The noise depends on problem and number alone: it is the same in every evaluation, and the
@@ -104,7 +112,22 @@ class Evaluation:
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
         plan = RolloutSpec("eval", policies_of(policy_map), eval_set=self.name)
-        return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
+        records = sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
+        if len(records) == len(jobs):
+            return records
+        groups = attempts_of(records)
+        whole = [record for record in records if len(groups[record.problem]) == count]
+        if not whole:
+            raise UsageError(
+                f"the verdicts on all {len(self.problems)} held-out problems are unknown; "
+                f"{self.failures} has the reasons"
+            )
+        return whole
+
+    @property
+    def names(self) -> list[str]:
+        """Ids of the problems."""
+        return [problem.id for problem in self.problems]
 
     def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:
         """Protocol that `play` measures under."""

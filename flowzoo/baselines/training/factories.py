@@ -106,8 +106,8 @@ def make_sampler(
     shared: dict[str, Any] = {
         "seed": seed, "deterministic": config.deterministic, "failures": failures,
         "resolver": resolver,
-        # An episode without a reward, for want of a readable verdict, is not trained on.
-        "on_error": "ungraded" if workflow.judged_criteria else "raise",
+        # An episode with an unknown verdict is not trained on.
+        "on_error": "ungraded",
     }  # fmt: skip
     candidates = config.candidates or CANDIDATES
     if algorithm.sampling == "tree":

@@ -104,7 +104,8 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         if record["step"] == last:
             return record
     with open_finished(folder) as run:
-        before = problem_scores(run.evaluation.play(run.policy_map))
+        names = run.evaluation.names
+        before = problem_scores(run.evaluation.play(run.policy_map), names)
         swapped = swap_probe(
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),
@@ -113,6 +114,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
             run.plan.eval_budgets.roles,
             before,
             run.plan.judge,
+            names,
         )
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
     write_json(path, record)

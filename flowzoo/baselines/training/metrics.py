@@ -14,6 +14,7 @@ from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import (
     attempt_values,
     attempts_of,
+    mean,
     pass_at,
     pass_sizes,
     problem_scores,
@@ -87,13 +88,20 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
     return row
 
 
-def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
-    """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem."""
-    row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records)}
-    groups = list(attempts_of(records).values())
-    if min((len(group) for group in groups), default=0) < 2:
+def evaluation_metrics(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) -> MetricRow:
+    """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem.
+
+    `names` are the ids of all problems, if the verdicts on some are unknown; see `problem_scores`.
+    """
+    row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records, names)}
+    groups = attempts_of(records)
+    if len(names) > len(groups):
+        row["eval/reward/unknown"] = len(names) - len(groups)
+    if min((len(group) for group in groups.values()), default=0) < 2:
         return row
-    right = [sum(record.score >= 1.0 for record in group) for group in groups]
+    counts = {name: sum(x.score >= 1.0 for x in group) for name, group in groups.items()}
+    others = round(mean(list(counts.values())))
+    right = [counts.get(name, others) for name in names or counts]
     # Intervals over problems, whose episodes are not independent of each other.
     for name, values in attempt_values(records).items():
         low, high = interval(np.array(values))

@@ -86,6 +86,7 @@ class RunState:
     def summary(self, plan: RunPlan, protocol: Mapping[str, Any]) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self._config
+        unknown = sum(row.get("reward/unknown", 0) for row in self.history)
         return {
             "workflow": plan.workflow.name,
             "task": plan.workflow.task.name,
@@ -98,6 +99,7 @@ class RunState:
                 name: progress(rows, config.eval_samples)
                 for name, rows in set_evaluations(self.history).items()
             },
+            **({"unknown": unknown} if unknown else {}),
             "stopped": self.stopped,
             "training_tokens": self.tokens,
             "updates": sum(self.versions.values()),

@@ -158,10 +158,12 @@ class Trainer:
 
     def _require_rewards(self, step: int, sampled: RolloutBatch) -> None:
         if sampled.failed and not sampled.records:
+            cause = "every verdict is unknown"
+            if self.plan.judge is not None:
+                cause = f"no verdict of the judge {self.config.judge} could be read"
             raise UsageError(
-                f"none of the {sampled.failed} episodes of step {step} has a reward: no verdict of "
-                f"the judge {self.config.judge} could be read. {self.run.failures} has the "
-                "episodes; choose another judge"
+                f"none of the {sampled.failed} episodes of step {step} has a reward: {cause}. "
+                f"{self.run.failures} has the episodes and the reasons"
             )
 
     def _version_metrics(self, batch: SampledStep) -> MetricRow:
@@ -185,12 +187,22 @@ class Trainer:
             scores = {key: x for key, x in scores.items() if not key.startswith(prefixes)}
         if plan.judge is not None:
             row["judge/ungraded"] = sampled.failed
+        if sampled.failed:
+            row["reward/unknown"] = sampled.failed
+            self._tell([Alarm("unknown", f"step {step}: {self._unknown_text(sampled)}")])
         row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if step == 1:
             taught = float((advantages.values != 0).mean())
             self._tell(start_alarms(row, vars(self.config), replies_of(played), taught))
         return row | gathered.counts if self.config.refill else row
+
+    def _unknown_text(self, sampled: RolloutBatch) -> str:
+        jobs = sampled.failed + len(sampled.records)
+        return (
+            f"the verdicts on {sampled.failed} of {jobs} episodes are unknown, so they are not "
+            f"trained on; {self.run.failures} has the reasons"
+        )
 
     def _learn(
         self, step: int, rows: Sequence[Call], trained: Sequence[bool], advantages: Advantages
@@ -257,14 +269,14 @@ class Trainer:
         proof = self.engines.prove()
         records = self.evaluation.play(self.eval_policy_map)
         self.run.save_transcripts("eval", step, records)
-        row = evaluation_metrics(records)
+        row = evaluation_metrics(records, self.evaluation.names)
         if step == 0:
             replies = replies_of(call for record in records for call in record.calls)
             self._tell(start_alarms(row, vars(self.config), replies, 1.0))
         for evaluation in self.eval_sets:
             records = evaluation.play(self.eval_policy_map)
             self.run.save_transcripts(f"set-{evaluation.name}", step, records)
-            row |= of_set(evaluation_metrics(records), evaluation.name)
+            row |= of_set(evaluation_metrics(records, evaluation.names), evaluation.name)
         return proof | row
 
     def swaps(self) -> list[MetricRow]:
@@ -277,6 +289,7 @@ class Trainer:
             self.plan.eval_budgets.roles,
             before=self.state.evaluations[-1]["eval/scores"],
             judge=self.plan.judge,
+            names=self.evaluation.names,
         )
 
     @property

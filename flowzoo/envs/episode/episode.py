@@ -156,12 +156,12 @@ class Episode:
 
         Raises:
             UsageError: wrong number or type of results.
-            UngradedError: the sandbox failed under one of them; the effects stay pending.
+            UngradedError: one of them is unknown; the effects stay pending.
             WorkflowError: the script failed.
         """
         effects = self.effects
-        if not check_results(effects, results):
-            raise ungraded_error(self.workflow, self.problem, self.transcript())
+        if reason := check_results(effects, results):
+            raise ungraded_error(self.workflow, self.problem, self.transcript(), reason)
         for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade:
                 score: Any = result[0]

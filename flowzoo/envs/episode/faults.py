@@ -29,6 +29,7 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.reward.unknown import unknown_reason
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -53,7 +54,16 @@ class WorkflowError(FlowzooError, RuntimeError):
 
 
 class UngradedError(WorkflowError):
-    """The sandbox could not run the tests of an episode, which therefore has no score."""
+    """The verdict on an episode is unknown, so it has no score; `reason` says why."""
+
+    def __init__(
+        self, message: str, problem: str = "", transcript: list[Any] | None = None, reason: str = ""
+    ):
+        super().__init__(message, problem, transcript)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.problem, self.transcript, self.reason)
 
 
 def script_failure(
@@ -81,18 +91,16 @@ def script_failure(
     )
 
 
-def ungraded_error(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
-    """Make the error for an episode whose tests the sandbox could not run."""
-    return UngradedError(
-        f"{workflow.name}, problem {problem.id}: the sandbox could not run an answer's tests (its "
-        "log has the reason), so the episode has no score",
-        problem.id,
-        transcript,
-    )
+def ungraded_error(
+    workflow: Workflow, problem: Problem, transcript: list[Any], reason: str
+) -> UngradedError:
+    """Make the error for an episode of which a verdict is unknown."""
+    message = f"{workflow.name}, problem {problem.id}: the verdict is unknown ({reason})"
+    return UngradedError(f"{message}, so the episode has no score", problem.id, transcript, reason)
 
 
-def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> bool:
-    """Check that results belong to the pending effects."""
+def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> str:
+    """Check that results belong to the pending effects; return why one is unknown, or ""."""
     if not effects:
         raise UsageError("no effect is pending: look at `effects` before resolving")
     if len(results) != len(effects):
@@ -101,7 +109,8 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
         kind = type(result)
         if kind is not RESULTS[type(effect)]:
             raise UsageError(f"{kind.__name__} is not a result of {effect!r:.200}")
-    return all(getattr(result, "status", "") != "SE" for result in results)
+    reasons = (unknown_reason(getattr(result, "status", "")) for result in results)
+    return next(filter(None, reasons), "")
 
 
 def check_note(item: RoleScore | InterimScore) -> None:

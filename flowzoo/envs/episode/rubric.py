@@ -95,11 +95,12 @@ class Rubric:
             return float(value)
         score = episode.facts.get(FACT + criterion.name, 0.0)
         if score is None:
+            reason = f"the judge's verdict on criterion {criterion.name!r} could not be read"
             raise UngradedError(
-                f"problem {episode.problem.id}: the judge's verdict on criterion "
-                f"{criterion.name!r} could not be read, so the episode has no reward",
+                f"problem {episode.problem.id}: {reason}, so the episode has no reward",
                 episode.problem.id,
                 [{"agent": agent, "reply": text} for agent, text in episode.replies],
+                reason,
             )
         return score
 

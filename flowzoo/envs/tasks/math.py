@@ -14,21 +14,35 @@ Version history: v0, first release.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.envs.readers.published import read_answer
 from flowzoo.envs.script import GradeResult
+from flowzoo.envs.tasks.golds import (
+    SHOWN,
+    GoldRow,
+    GoldSurvey,
+    is_placeholder,
+    is_right,
+    other_boxes,
+    respelled,
+    stated_answer,
+    survey,
+    unwrapped,
+)
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    Unusable,
     check_layout,
     data_source,
     first,
@@ -36,11 +50,13 @@ from flowzoo.envs.tasks.rows import (
     objects,
     read_columns,
     text_of,
+    unusable_rows,
 )
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
 from flowzoo.reward.math.published import published_statuses
+from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
@@ -379,6 +395,7 @@ class MathRow:
     text: str
     gold: str
     solution: str
+    remark: str = field(default="", repr=False)  # the digest of a data set is of its repr
 
 
 def math_rows(
@@ -387,10 +404,29 @@ def math_rows(
     """The rows of a mathematics file; see `rows.load`."""
     check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
     names: dict[str, tuple[str, ...]] | None = None
+    rows = list[MathRow]()
     for line, where, record in objects(data, records):
         if names is None:
             layout, names = _layout(where, record, layout, columns)
-        yield _row(where, line, record, layout, names)
+        rows.append(_row(where, line, record, layout, names))
+    wrapped = [row.remark.startswith(_READ_FROM) for row in rows]
+    _note(data, "answers are read out of a wrapping", rows, wrapped)
+    others = other_boxes([(row.gold, row.solution) for row in rows])
+    for position in (position for position, differs in enumerate(others) if differs):
+        row = rows[position]
+        remark = f"{row.remark}; {_OTHER_BOX} {extract(row.solution)!r:.60}".removeprefix("; ")
+        rows[position] = replace(row, remark=remark)
+    _note(data, "solutions have another answer in their box, which does not count", rows, others)
+    return iter(rows)
+
+
+def _note(data: str, subject: str, rows: Sequence[MathRow], chosen: Sequence[bool]) -> None:
+    noted = [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
+    if noted:
+        examples = "; ".join(
+            f"line {row.line}: {row.gold!r:.40} {row.remark}" for row in noted[:SHOWN]
+        )
+        _log.warning("%s: %d of %d %s: %s", data, len(noted), len(rows), subject, examples)
 
 
 def _layout(
@@ -418,7 +454,12 @@ def _row(
     text = text_of(first(record, names["text"]))
     if text is None or not text.strip():
         raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")
-    answer = text_of(first(record, names["answer"]))
+    given = first(record, names["answer"])
+    try:
+        item = unwrapped(given)
+    except ValueError as error:
+        raise DataError(f"{where}: answer {given!r:.80} {error}.") from error
+    answer = text_of(item)
     solution = text_of(first(record, names["solution"])) or ""
     if layout == "gsm8k":
         worked, mark, answer = (answer or "").rpartition("####")
@@ -438,13 +479,17 @@ def _row(
     if layout == "gpqa":
         text, answer = _choices(where, line, record, text, answer)
     gold = (answer or "").strip() or (extract(solution) or "")
-    gold = extract(gold) or gold
+    boxed = extract(gold) or gold
+    gold = stated_answer(boxed)
+    remark = f"{_READ_FROM} {given!r:.60}" if gold != boxed or item is not given else ""
+    if is_placeholder(gold):
+        remark = _NO_ANSWER
     if not gold:
         columns = " and ".join(repr(name) for name in (*names["answer"], *names["solution"]))
         raise DataError(f"{where}: no answer in {columns}.")
     if not is_gradable(gold) or extract(f"\\boxed{{{gold}}}") != gold:
         raise DataError(f"{where}: answer {gold[:80]!r} is too long or its braces do not match.")
-    return MathRow(line, text.strip(), gold, solution)
+    return MathRow(line, text.strip(), gold, solution, remark)
 
 
 def _choices(
@@ -466,19 +511,20 @@ def _choices(
 
 CopiesRule = Literal["refused", "paid"]
 GraderName = Literal["flowzoo", "published"]
+PlaceholderRule = Literal["refused", "kept"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
 # The 95 % quantile of the worked solutions' characters in files with short replies.
 _SHORT_SOLUTION = 1000
 _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
+_UNREADABLE = GradeResult(math.nan, unknown_status("the reference answer cannot be read"))
+_READ_FROM = "is read from"
+_NO_ANSWER = "is a placeholder for a missing answer"
+_OTHER_BOX = "is not in its solution's box, which has"
+_log = logging.getLogger(__name__)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _DELTAS = (-10, -3, -2, -1, 1, 2, 3, 10)
-
-
-def is_right(answer: str, gold: str) -> bool:
-    """True if the extracted `answer` is graded equal to `gold`."""
-    return score_batch([answer], [gold], _AS_GIVEN).scores[0] == 1.0
 
 
 def wrong_answer(gold: str, rng: random.Random) -> str:
@@ -528,6 +574,9 @@ class MathTask(DataTask[MathRow]):
     grader: GraderName = "flowzoo"
     """`published`: the one of the public code of arXiv 2605.24202 and Dr. MAS, "mathd or sympy",
     which reads fewer forms and pays copies."""
+    placeholders: PlaceholderRule = "refused"
+    """Rows of `data` whose answer marks a missing one, such as `NaN`, `N/A`, `?` or `[]`:
+    `refused`, an error, or `kept`."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     digest: str = field(default="", repr=False)
 
@@ -536,11 +585,25 @@ class MathTask(DataTask[MathRow]):
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
         check_choice("grader", self.grader, GraderName)
+        check_choice("placeholders", self.placeholders, PlaceholderRule)
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
             read_levels(self.level or 0, LEVELS)
             return
         object.__setattr__(self, "digest", self._source().digest)
+        if self.placeholders == "refused":
+            self._refuse_placeholders()
+
+    def _refuse_placeholders(self) -> None:
+        rows = self._source().splits["all"]
+        lost = [
+            Unusable(row.line, f"{self.data}, line {row.line}: answer {row.gold!r} {_NO_ANSWER}.")
+            for row in rows
+            if _NO_ANSWER in row.remark
+        ]
+        if lost:
+            remedy = "Remove such rows, or keep them with --options placeholders=kept."
+            raise unusable_rows(str(self.data), lost, len(rows), remedy)
 
     @property
     def reply_tokens(self) -> int:
@@ -553,6 +616,12 @@ class MathTask(DataTask[MathRow]):
         lengths = sorted(len(row.solution) for row in self._source().splits["all"])
         usual = lengths[len(lengths) * 95 // 100]
         return 512 if lengths[0] > 0 and usual <= _SHORT_SOLUTION else 1024
+
+    def golds(self) -> GoldSurvey | None:
+        if self.data is None:
+            return None
+        rows = self._source().splits["all"]
+        return survey([GoldRow(row.line, row.gold, row.remark) for row in rows])
 
     def _source(self) -> DataSource[MathRow]:
         columns = cast(Columns, self.columns)
@@ -625,7 +694,10 @@ class MathTask(DataTask[MathRow]):
             return [GradeResult(float(status == "equal"), status) for status in statuses]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
         result = score_batch(answers, golds, _AS_GIVEN, texts)
-        return [GradeResult(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
+        return [
+            _UNREADABLE if status == "bad_gold" else GradeResult(score, status)
+            for score, status in zip(result.scores, result.statuses, strict=True)
+        ]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return equivalence_classes(answers)
@@ -636,7 +708,9 @@ class MathTask(DataTask[MathRow]):
             return problem.meta["solution"] if right else self._mistaken(problem, rng)
         final = problem.gold if right else wrong_answer(problem.gold, rng)
         solution = _unbox(problem.meta.get("solution", ""))
-        conclusion = f"The answer is \\boxed{{{final}}}."
+        # In a file, a repeated answer would be right even where no model can give it.
+        boxed = respelled(final) if right and "row" in problem.meta else final
+        conclusion = f"The answer is \\boxed{{{boxed}}}."
         if not solution or len(solution) > _LONGEST_SHOWN:
             return conclusion
         head, answer, foot = solution.rpartition(problem.gold)

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from flowzoo.envs.script import GradeResult, Run, RunCase, RunResult, SearchResult
+from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
 from flowzoo.functions import call_contained
-from flowzoo.reward.code.score import code_sandbox, judge_again
+from flowzoo.reward.code.score import code_sandbox, judge_again, trouble_of
+from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_int, key_rng
@@ -34,6 +36,8 @@ def job_of(run: Run) -> tuple[Program, tuple[Test, ...]]:
 def outcome_of(run: Run, verdict: Verdict) -> RunResult:
     """A verdict without measurements, which vary between runs."""
     # Without tests no output can be wrong.
+    if verdict.status == "SE":
+        return RunResult(unknown_status(trouble_of(verdict)), ())
     cases = tuple(
         RunCase(
             "AC" if case.status == "WA" and not run.tests else case.status,
@@ -52,7 +56,7 @@ def run_programs(
     limits: Limits | None = None,
     packages: str = "",
 ) -> list[RunResult]:
-    """Run programs and return their results; SE if the sandbox failed in every attempt."""
+    """Run programs and return their results, unknown if the sandbox failed in every attempt."""
     if not runs:
         return []
     common = limits or Limits()
@@ -282,6 +286,10 @@ class Task(ABC):
         It scores at least `reference_score`. Default: the answer of the expert's right reply.
         """
         return self.answer(self.solve(problem, problem.rng(), True))
+
+    def golds(self) -> GoldSurvey | None:
+        """Sorts of the reference answers and the remarkable ones; None if nothing is known."""
+        return None
 
     @abstractmethod
     def samples(self) -> tuple[str, ...]:

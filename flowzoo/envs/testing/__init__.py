@@ -18,6 +18,7 @@ from typing import Any
 
 from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.readers.judgments import scripted_judge
+from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
@@ -108,8 +109,8 @@ def check_workflow(workflow: Workflow) -> None:
         _run_check(workflow.name, check, workflow)
 
 
-def check_task(task: Task) -> None:
-    """Run every check of a task.
+def check_task(task: Task) -> GoldSurvey | None:
+    """Run every check of a task, and return its reference answers by sort with remarkable ones.
 
     It checks items by index and seed, disjoint splits, prompts without answers, parsing time for
     repetitive replies, a reference answer that scores 1, wrong and hostile answers that score and
@@ -121,6 +122,7 @@ def check_task(task: Task) -> None:
     """
     for check in TASK_CHECKS:
         _run_check(f"task {task.name}", check, task)
+    return task.golds()
 
 
 _CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()

@@ -14,16 +14,19 @@ from __future__ import annotations
 import ast
 import logging
 import math
+import os
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowzoo.errors import check_choice
+from flowzoo.reward.unknown import unknown_status
 from flowzoo.reward.visible import visible
-from flowzoo.sandbox.program import Limits, Program, Test, Verdict, package_names
+from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict, package_names
 from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:
@@ -127,7 +130,7 @@ _CODE = re.compile(
 class CodeScore(NamedTuple):
     """Score of a program in [0, 1] and status of its verdict (`none`: no program).
 
-    Under the status SE, a failure of the sandbox, the score is NaN.
+    Under an unknown status (`flowzoo.reward.unknown`) the score is NaN.
     """
 
     score: float
@@ -202,17 +205,14 @@ def judge_again(
     limits: Sequence[Limits],
     stop: bool = False,
 ) -> list[Verdict]:
-    """Return verdicts; programs for which the sandbox failed are logged and run once more.
+    """Return verdicts; programs for which the sandbox failed are run once more.
 
-    After a second failure the status is SE, without an effect on other programs; if the test itself
+    After a second failure the status is SE, which is logged, if the sandbox cannot run a harmless
+    program either; if it can, the program is the cause, and the status is RE. If the test itself
     failed, it is SE at once.
     """
     verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
-    lost = [
-        row
-        for row, verdict in enumerate(verdicts)
-        if verdict.status == "SE" and not verdict.facts.get("test_failed")
-    ]
+    lost = _lost(verdicts)
     if lost:
         again = sandbox.run_sync(
             [programs[row] for row in lost],
@@ -223,17 +223,52 @@ def judge_again(
         )
         for row, verdict in zip(lost, again, strict=True):
             verdicts[row] = verdict
+        lost = _lost(verdicts)
+    if lost and _works(sandbox):
+        for row in lost:
+            verdicts[row] = _blamed(verdicts[row])
     for verdict in verdicts:
         if verdict.status == "SE":
-            detail = next(case.detail for case in verdict.cases if case.status == "SE")
-            _log.warning("not judged and not scored: a program (%s): %s", sandbox.tier, detail)
+            trouble = trouble_of(verdict)
+            _log.warning("not judged and not scored: a program (%s): %s", sandbox.tier, trouble)
     return verdicts
+
+
+def _lost(verdicts: Sequence[Verdict]) -> list[int]:
+    # Rows for which the sandbox failed, not the test.
+    return [
+        row
+        for row, verdict in enumerate(verdicts)
+        if verdict.status == "SE" and not verdict.facts.get("test_failed")
+    ]
+
+
+def _works(sandbox: Sandbox) -> bool:
+    harmless = Program(f"# {os.urandom(8).hex()}")  # no cache has a verdict of it
+    test = StdinTest("", "")
+    (verdict,) = sandbox.run_sync([harmless], [[test]], [Limits()], on_error="verdict")
+    return verdict.status == "AC"
+
+
+def _blamed(verdict: Verdict) -> Verdict:
+    cases = tuple(
+        replace(case, status="RE", detail=f"it made its box fail: {case.detail}")
+        if case.status == "SE"
+        else case
+        for case in verdict.cases
+    )
+    return replace(verdict, status="RE", cases=cases)
+
+
+def trouble_of(verdict: Verdict) -> str:
+    """The reason of the status SE."""
+    return next(case.detail for case in verdict.cases if case.status == "SE")
 
 
 def score_of(verdict: Verdict, scoring: Scoring) -> CodeScore:
     """The score of a verdict: 1 if every test passed, or the fraction of passed tests."""
     if verdict.status == "SE":
-        return CodeScore(math.nan, "SE")
+        return CodeScore(math.nan, unknown_status(trouble_of(verdict)))
     score = verdict.fraction if scoring == "fraction" else float(verdict.status == "AC")
     return CodeScore(score, verdict.status)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -20,6 +19,7 @@ from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import between, solved_range
+from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
     ZERO,
@@ -34,10 +34,11 @@ from flowzoo.reward.math.tree import (
     neg,
     num,
     substitute,
+    sym,
     symbols,
 )
-from flowzoo.reward.math.units import read_unit
-from flowzoo.reward.math.vocabulary import date_form, is_function, spelled_out
+from flowzoo.reward.math.units import direction, read_unit
+from flowzoo.reward.math.vocabulary import is_function, is_word, spelled_out
 
 
 def split_relations(
@@ -112,7 +113,7 @@ RELATIONS: Final = {
 # Label of a chain that computes a number, `5! = 120`, without a name.
 CLOSED: Final = "#"
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
-_FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
+_FIGURES: Final = names("angle triangle overline overrightarrow vec hat widehat mathbf")
 _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
 # Letters that are functions before a bracket in names of quantities.
@@ -146,7 +147,6 @@ MAX_ITEMS: Final = 256
 _CACHED_CHARS: Final = 256
 _PLAIN = re.compile(r"-?\d{1,15}", re.ASCII)
 _DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
-_DATE = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
 _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
@@ -172,13 +172,10 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     cleaned = clean(answer)
     text = text_form(cleaned)
     try:
-        if _DATE.fullmatch(cleaned):
-            return ParsedAnswer("text", text)
-        if len(cleaned) < 60 and cleaned[:1].isalnum():
-            date = date_form(cleaned)
-            if date:
-                return ParsedAnswer("text", date)
-            cleaned = spelled_out(cleaned)
+        if not as_written and (of_sort := read_sort(cleaned)):
+            return of_sort._replace(text=of_sort.text or text)
+        if (spelled := spelled_out(cleaned)) != cleaned:
+            cleaned, text = spelled, text_form(spelled)
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
@@ -226,25 +223,36 @@ def is_list_like(answer: str) -> bool:
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
-def decimal_comma(answer: str) -> ParsedAnswer | None:
-    """The number in `0,5` or `1.000,99` with a decimal comma, or None."""
-    match = re.fullmatch(
-        r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.replace("{,}", ",").strip(), re.ASCII
-    )
-    if match is None or len(match[1]) + len(match[2]) > 40:
-        return None
-    value = Fraction(f"{match[1].replace('.', '')}.{match[2]}")
-    return ParsedAnswer("scalar", answer, num(value))
+def decimal_commas(answer: str, gold: ParsedAnswer) -> str:
+    """Return an answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''."""
+    text = answer.replace("{,}", ",").strip().strip("$")
+    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
+        return text.replace(",", "")
+    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
+        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
+    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
+    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
+
+
+_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
+_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
 def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
+# Words and signs between parts that both hold, or of which one does.
+_JOINTS: Final = {"and": "and", "land": "and", "or": "or", "lor": "or"}
+
+
 def _separator(token: MathToken) -> str:
     # Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`.
     if token.kind == "p" and token.text in (",", ";"):
         return token.text
+    if token.kind == "c" and token.text in ("land", "lor"):
+        return "and"
     if token.kind in "wt":
         word = token.text.strip(" ,;").lower()
         if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
@@ -294,6 +302,7 @@ class _Reader:
 
     def __init__(self, source: MathTokens) -> None:
         self.source, self.tokens, self.partner = source, source.tokens, source.partner
+        self.is_product = source.as_written
 
     def related(self, start: int, end: int, at: list[int]) -> ParsedAnswer:
         # The meaning of a slice with relation signs at the indices `at`.
@@ -322,7 +331,7 @@ class _Reader:
         return self._inequality(sides, ops)
 
     def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> ParsedAnswer:
-        # `x \equiv 3 \pmod 5`: the residue and the modulus.
+        # `x \equiv 1, 5 \pmod 6`: the residues, each with the modulus.
         start, end = right
         at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
         stop = at
@@ -331,11 +340,21 @@ class _Reader:
         name = self._label(*left)
         if not name or stop <= start or at + 1 >= end:
             raise AnswerSyntaxError
-        residue = parse_scalar(self.source, start, stop)
         modulus = parse_scalar(self.source, at + 1, end)
-        parts = (call("mod", [residue, modulus]), modulus)
-        items = tuple(ParsedAnswer("scalar", node=part) for part in parts)
-        return ParsedAnswer("seq", items=items, shape="mod", label=name)
+        residues = _leaves([self.read(start, stop)])
+        if any(item.node is None for item in residues):
+            raise AnswerSyntaxError
+        pairs = [(call("mod", [item.node, modulus]), modulus) for item in residues if item.node]
+        parts = [
+            ParsedAnswer(
+                "seq",
+                items=tuple(ParsedAnswer("scalar", node=x) for x in pair),
+                shape="mod",
+                label=name,
+            )
+            for pair in pairs
+        ]
+        return parts[0] if len(parts) == 1 else ParsedAnswer("list", items=tuple(parts))
 
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
@@ -354,7 +373,7 @@ class _Reader:
 
     def _label(self, start: int, end: int) -> str:
         # The text of a slice that is only a name, such as `x_1`, `f(x)`, `(p,q)`.
-        text = "".join(token.text for token in self.tokens[start:end])
+        text = "".join(token.text for token in self.tokens[start:end] if token.text not in "{}")
         first = self.tokens[start]
         if end == start + 1 and first.text in ("e", "i") and first.kind == "w":
             return first.text
@@ -362,12 +381,10 @@ class _Reader:
             return ""
         if first.text == "(" and self.partner[start] == end - 1:
             inner = self.tokens[start + 1 : end - 1]
-            names = all(
-                t.kind in "wc" or t.text in (",", "_", "{", "}") or t.kind == "n" for t in inner
-            )
+            names = all(t.kind in "wc" or t.text in (*",_{}()",) or t.kind == "n" for t in inner)
             return text if names and "," in text and inner[0].kind in "wc" else ""
         idx = start
-        if first.text in ("angle", "triangle", "overline", "vec", "mathbf") and end - start > 1:
+        if first.text in _FIGURES and 1 < end - start < 6:
             return text
         if first.kind not in "wct" or first.text in _NO_LABELS or is_function(first.text):
             return ""
@@ -403,6 +420,8 @@ class _Reader:
         return is_matrix and any(token.text == "begin" for token in self.tokens)
 
     def _node(self, start: int, end: int) -> ExprNode | None:
+        if self.partner[start] == end - 1 and any(t.text == "," for t in self.tokens[start:end]):
+            return None  # a tuple
         try:
             return parse_scalar(self.source, start, end)
         except AnswerSyntaxError:
@@ -446,6 +465,8 @@ class _Reader:
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
                 return value._replace(label=CLOSED)
         is_chain = len(sides) > 2 and None not in nodes[:-1]
+        if relation is not None and symbols(relation[1]) and nodes[0] and nodes[1]:
+            is_chain = same_function(nodes[0], nodes[1]) is True  # an identity
         # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
@@ -589,6 +610,9 @@ class _Reader:
             raise AnswerSyntaxError
         top = self.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
+        signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
+        if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
+            return self._congruence((start, signs[0]), (signs[0] + 1, end))
         if cuts:
             return self.listed(start, end, cuts)
         return self.item(start, end, top)
@@ -607,9 +631,11 @@ class _Reader:
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
-        separators = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        if separators in ({"and"}, {""}) and all(map(_is_condition, answer.items)):
-            return answer._replace(shape="and" if separators == {"and"} else ",")
+        joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
+        words = {_JOINTS.get(joint, ",") for joint in joints}
+        is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
+        if len(words) == 1 and (is_stated or all(map(_is_condition, answer.items))):
+            return answer._replace(shape=words.pop())
         return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
@@ -621,7 +647,7 @@ class _Reader:
         return slices
 
     def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
-        arrows = [idx for idx in top if self.tokens[idx].text == "Rightarrow"]
+        arrows = [i for i in top if self.tokens[i].text in ("Rightarrow", "Leftrightarrow")]
         if arrows:
             return self.derived(start, end, arrows)
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
@@ -637,6 +663,10 @@ class _Reader:
         if operations:
             return self.set_operation(start, end, operations[-1])
         colons = [idx for idx in top if self.tokens[idx].text == ":"]
+        if len(colons) == 1 and start < colons[0] < end - 1 and self._is_phrase(start, colons[0]):
+            return self.read(colons[0] + 1, end)._replace(
+                label=_text(self.tokens, start, colons[0])
+            )
         if colons and start < colons[0] and colons[-1] < end - 1:
             parts = self.parts(start, end, colons)
             return ParsedAnswer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
@@ -645,6 +675,12 @@ class _Reader:
         if end == start + 1 and self.tokens[start].text == "varnothing":
             return ParsedAnswer("set")
         return self.scalar(start, end)
+
+    def _is_phrase(self, start: int, end: int) -> bool:
+        # True for the name of a part, `Paolo` or `Sequence 1`.
+        first, rest = self.tokens[start], self.tokens[start + 1 : end]
+        is_named = first.kind in "wt" and is_word(first.text.replace(" ", ""))
+        return is_named and all(token.kind in "wtn" for token in rest)
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.
@@ -710,7 +746,7 @@ class _Reader:
         return condition
 
     def scalar(self, start: int, end: int) -> ParsedAnswer:
-        quantity = read_unit(self.tokens, start, end)
+        quantity, last = read_unit(self.tokens, start, end), end
         start, end = quantity.start, quantity.end
         if start >= end:
             raise AnswerSyntaxError
@@ -718,11 +754,16 @@ class _Reader:
             signs = [parse_scalar(self.source, start, end, sign) for sign in (1, -1)]
             both = [ParsedAnswer("scalar", node=node, unit=quantity.unit) for node in signs]
             return ParsedAnswer("list", items=tuple(both))
-        node = in_components(parse_scalar(self.source, start, end))
+        token = self.tokens[start]
+        if end == start + 1 and token.kind in "wt" and is_word(token.text) and not self.is_product:
+            node = sym(token.text)
+        else:
+            node = in_components(parse_scalar(self.source, start, end))
         if quantity.factor != 1:
             node = mul((num(quantity.factor), node))
         digits = significant(self.tokens[start:end])
-        return ParsedAnswer("scalar", node=node, unit=quantity.unit, digits=digits)
+        change = direction(self.tokens[end:last])
+        return ParsedAnswer("scalar", "", node, (), change, quantity.unit, digits=digits)
 
     def set_operation(self, start: int, end: int, at: int) -> ParsedAnswer:
         left, right = self.read(start, at), self.read(at + 1, end)

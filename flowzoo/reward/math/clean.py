@@ -13,14 +13,24 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.vocabulary import COMMANDS
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_COLOR = re.compile(r"\\(?:text)?color\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*")
+_COLOR = re.compile(r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*")
+_UNPRINTED = re.compile(
+    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
+    r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))"
+)
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
 _THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
+_AMOUNT: Final = (
+    r"\b(?:increased?|decreased?|rise|drop|gain|loss|profit|discount|total|value) (?:of|by)"
+)
 _INTRODUCTION = re.compile(
-    r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}(?:[:=]|\bis|\bare))\s*\}"
-    r"(?:\\[ ,;:]|[\s~])*(?=\S)|(?:final )?answer\s*:\s*(?=[^\s:])",
+    r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"
+    rf"(?:[:=]|\bis|\bare|\bonly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
+    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
+    r"|(?:final )?answer\s*:\s*(?=[^\s:])",
     re.IGNORECASE,
 )
+_CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
 _RESERVED = re.compile(
     r"\b(?:not|never|no|less|more|least|most|than|about|between|or|either|maybe|approximately)\b|n't",
     re.IGNORECASE,
@@ -39,7 +49,7 @@ _BASE = re.compile(
     r"\(?(?:\\(?:text|mathrm)\s*\{)?\(?(\d[0-9A-Fa-f]*|[A-Fa-f]+\d[0-9A-Fa-f]*)\)?\}?\)?"
     r"\s*_\s*\{?\(?(\d{1,2})\)?\}?"
 )
-_ARG = r"\{?\s*(\w{1,6})\s*\}?"
+_ARG = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
 _CHOSEN = re.compile(
     rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
 )
@@ -73,9 +83,47 @@ _OUTWARDS = re.compile(
     r"(?:\w\s*\\in\s*)?(?:[\[\](][^\[\](),;]*[,;][^\[\]()]*[\[\])]\s*(?:\\(?:big)?cup|∪)?\s*)+"
 )
 _EXCEPT = re.compile(
-    r"(\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z])))\s*(?:-|−)\s*(?=\\\{|\\left\s*\\\{|\\lbrace)"
+    r"(\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))|\\\}|\\rbrace)\s*(?:-|−)\s*(?=\\\{|\\left\s*\\\{|\\lbrace)"
 )
 _OVER = re.compile(r"\\over(?![A-Za-z])")
+
+
+_REMARK = re.compile(
+    r"(?:\\(?:text|textrm|mbox|mathrm)\s*\{\s*[,;(]?|[\s,;(])\s*(?:since|because|reject(?:ing|ed)?"
+    r"|discard(?:ing|ed)?|ignor(?:ing|ed)|extraneous|where|for (?:all|any|every|each|some))\b",
+    re.IGNORECASE,
+)
+_APOSTROPHES = re.compile(r"(?<![\d.])\d{1,3}(?:['’]\d{3})+(?!\d)")
+_NTH: Final = r"(?:st|nd|rd|th)"
+_ORDINAL = re.compile(
+    rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
+    rf"|\^\{{\s*\\text\s*\{{\s*{_NTH}\s*\}}\s*\}})(?![A-Za-z])"
+)
+_PARTIAL = re.compile(
+    r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
+    r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}"
+)
+_D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
+_DERIVATIVE = re.compile(
+    rf"\\[dt]?frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
+    rf"\s*\{{\s*{_D}\s*x\s*(?:\^\s*\{{?2\}}?)?\s*\}}|(?<![A-Za-z])(?P<flat>d([A-Za-z])/dx)(?![A-Za-z])"
+)
+_INTEGERS: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
+_CYCLIC = re.compile(
+    rf"{_INTEGERS}\s*/\s*(?:(\d+|[a-z])\s*{_INTEGERS}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)"
+)
+_ROW = re.compile(r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)")
+_DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))")
+# Control characters that are the beginning of a command whose backslash a data file has read.
+_READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
+_EATEN = re.compile(r"[\a\v\f](?=[a-z])|\x08(?=[a-z])|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))")
+_HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
+
+
+def repaired(text: str) -> str:
+    """Restore commands whose backslash was read as that of a control character, and HTML."""
+    text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
+    return _HTML.sub(lambda m: f"{'^' if m[1] == 'p' else '_'}{{{m[2]}}}", text)
 
 
 def plain_width(text: str) -> str:
@@ -85,11 +133,18 @@ def plain_width(text: str) -> str:
 
 def respell(text: str) -> str:
     """Apply the rewritings of this module to `text`."""
-    if text[0] in "=∴\\AaFf":
+    if not text[0].isdigit():
         thus = _THUS.match(text)
         text = _skip_introduction(text[thus.end() :] if thus else text)
     if "\\" in text:
         text = _commands(text)
+    if "d" in text:
+        text = _DERIVATIVE.sub(lambda m: (m[2] or m[4]) + ("''" if m[1] else "'"), text)
+    if _REMARK.search(text):
+        text = _without_remark(text)
+    if "'" in text or "’" in text:
+        text = _APOSTROPHES.sub(lambda m: re.sub(r"\D", "", m[0]), text)
+    text = _ORDINAL.sub("", text)
     if "C" in text:
         text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
@@ -108,17 +163,36 @@ def respell(text: str) -> str:
 def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
-    if match is None or _RESERVED.search(match["words"] or ""):
+    words = (match["words"] or match["plain"] or "") if match else ""
+    if match is None or _RESERVED.search(words):
         return text
-    return text[match.end() :]
+    change = _CHANGE.search(words)
+    return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
+
+
+def _without_remark(text: str) -> str:
+    # `text` without words that only comment on it, `(reject x = -2)`, `for all n`.
+    match = _REMARK.search(text)
+    head = text[: match.start()].rstrip(" ,;") if match else ""
+    is_whole = all(head.count(a) == head.count(b) for a, b in ("{}", "()", "[]"))
+    return head if head and is_whole and head.count("$") % 2 == 0 else text
 
 
 def _commands(text: str) -> str:
-    text = _COLOR.sub("", text) if "color" in text else text
+    text = _UNPRINTED.sub(" ", _COLOR.sub("", text) if "color" in text else text)
+    text = _PARTIAL.sub(
+        lambda m: (
+            f"{m[1]}_{m[2]}"
+            if not m[3] and not m[4]
+            else f"{m[1]}_{{{''.join(sorted(m[2] + (m[4] or m[2])))}}}"
+        ),
+        text,
+    )
+    text = _CYCLIC.sub(lambda m: rf"\mathbb{{Z}}_{{{m[1] or m[2] or m[3]}}}", text)
     text = _ROW_GAP.sub(r"\\\\", text) if "\\\\" in text else text
     if "\\not" in text:
         text = _NOT_IN.sub(r"\\notin ", _NOT.sub(r"\\neq ", text))
-    if "R" in text and "{" in text:
+    if "{" in text:
         text = _EXCEPT.sub(r"\1\\setminus ", text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
@@ -194,22 +268,23 @@ _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 _DROPPED = table(
     "left right mleft mright middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr "
     "displaystyle textstyle scriptstyle limits nolimits ! ( ) [ ] bf rm it boldmath "
-    "tiny small normalsize large Large LARGE huge Huge"
+    "tiny small normalsize large Large LARGE huge Huge ensuremath nonumber notag mathstrut strut "
+    "mathord mathop mathrel mathbin mathinner allowbreak nobreak relax null noindent"
 )
 _RENAMED = table(
     "dfrac:frac tfrac:frac cfrac:frac nicefrac:frac le:leq ge:geq ne:neq leqslant:leq geqslant:geq "
     "lt:< gt:> lbrack:[ rbrack:] lparen:( rparen:) lbrace:{ rbrace:} to:rightarrow dbinom:binom "
     "tbinom:binom vert:| lvert:| rvert:| mid:| textbar:| cdotp:cdot ast:cdot exponentialE:e "
-    "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus land:text{and} "
-    "wedge:text{and} lor:text{or} vee:text{or} implies:Rightarrow iff:Rightarrow "
-    "Longrightarrow:Rightarrow Leftrightarrow:Rightarrow "
+    "imaginaryI:i emptyset:varnothing pmod:bmod mod:bmod backslash:setminus wedge:land vee:lor "
+    "neg:lnot implies:Rightarrow Longrightarrow:Rightarrow iff:Leftrightarrow "
+    "bigwedge:land bigvee:lor Longleftrightarrow:Leftrightarrow "
     "lgroup:( rgroup:) lcub:{ rcub:} textdegree:degree approxeq:approx simeq:approx "
     "thickapprox:approx ldots dots:ldots dotsc:ldots dotsb:ldots dotso:ldots cdots:ldots "
     "bigcup:cup bigcap:cap "
     "operatorname*:operatorname Pr:P hbox:text textpi:pi colon:: degrees:degree euro:€ pounds:£"
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
-_SPACES = ("enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+_SPACES = ("enspace", "enskip", "thinspace", "space", "hfill", *",;: \n")
 # Wide spaces, kept like line ends, since they may separate equations.
 _GAPS = ("quad", "qquad")
 _COMMANDS: dict[str, str] = {
@@ -224,6 +299,7 @@ _COMMANDS: dict[str, str] = {
     **{f"\\{name}": "" for name in _DROPPED},
     **{f"\\{name}": " " for name in _SPACES},
     **{f"\\{name}": "\n" for name in _GAPS},
+    **{f"\\{name}": "T " for name in ("top", "intercal", "transpose")},
     "\\%": "%",
     "\\#": "#",
     "\\&": "&",
@@ -233,7 +309,7 @@ _COMMANDS: dict[str, str] = {
 }
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
-    "π:pi ∞:infty ∨:lor ∧:land "
+    "π:pi ∞:infty ∨:lor ∧:land ¬:lnot ⊕:oplus ⇔:Leftrightarrow ↔:Leftrightarrow ∀:forall ∃:exists "
     "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
@@ -267,7 +343,7 @@ _WRAPPED = re.compile(
 )
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_RUN = re.compile(r"\s+")
-_MARKS = ("$$", "$", "**", "*", "`", '"')
+_MARKS = ("$$", "$", "**", "*", "__", "`", '"')
 _TRAILING = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*)+$")
 TEXT_COMMANDS = names(
     "text textbf textit textrm textnormal textsf texttt mathrm mathbf mathit mathsf mbox "
@@ -298,7 +374,9 @@ def clean(text: str) -> str:
         text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, not currency
         text = _DOLLAR.sub(" ", text)
-    text = text.replace("{,}", ",")
+    text = _DECIMAL.sub(".", text).replace("{,}", ",")
+    if "^" in text and "T" in text:
+        text = _ROW.sub(lambda m: m[1] + ",".join(m[2].split()), text)
     if "\n" in text:
         return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()

@@ -6,8 +6,10 @@ r"""Comparison of two answers, and the conventions of the math reward.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise, permutations
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.reward.math.doubles import is_whole
@@ -27,6 +29,7 @@ from flowzoo.reward.math.tree import (
     sym,
     symbols,
 )
+from flowzoo.reward.math.units import size_of
 
 PercentRule = Literal["exact", "either"]
 UnitRule = Literal["optional", "required", "ignored"]
@@ -71,17 +74,16 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
-    if {a.unit, b.unit} == {"cent", "dollar"}:
-        a, b = (_in_cents(item) for item in (a, b))
+    if a.unit != b.unit and ("sum" in (a.shape, b.shape) or a.unit in ("cent", "dollar")):
+        a, b = _in_smallest(a, b), _in_smallest(b, a)
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
+        return False
+    if {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
     left, right = rows_of(a.node), rows_of(b.node)
     if left is not None and right is not None:
         return _same_matrix(left, right)
     verdict = same_function(a.node, b.node)
-    if verdict is False:
-        renamed = _renamed_constant(b.node, a.node)
-        verdict = renamed is not b.node and same_function(a.node, renamed)
     for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
         is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
         if is_letter and symbols(y.node or num(0)) == {x.unit}:
@@ -98,32 +100,64 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _in_cents(money: ParsedAnswer) -> ParsedAnswer:
-    if money.unit == "cent" or money.node is None:
-        return money
-    return money._replace(unit="cent", node=mul((num(100), money.node)), digits=0)
+def _in_smallest(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+    # A quantity in the smallest unit of its kind, if `other` is of that kind, too.
+    size, of_other = size_of(quantity.unit), size_of(other.unit)
+    if size is None or of_other is None or size[0] != of_other[0] or quantity.node is None:
+        return quantity
+    return quantity._replace(unit=size[0], node=mul((num(size[1]), quantity.node)), digits=0)
 
 
-_FREE_CONSTANTS: Final = frozenset({"C", "c", "K", "C_1", "C_0", "c_1", "const", "constant"})
+_CONSTANT = re.compile(r"[CcK]|[Cc]_\d|const(?:ant)?")
+_COEFFICIENT = re.compile(r"[ABCD]|[ABCDcd]_\d")
+_ARGUMENTS = re.compile(r"(\w+'*)\(([\w,]+)\)")
 
 
-def _renamed_constant(node: ExprNode, like: ExprNode) -> ExprNode:
-    # `node` with the constant of integration that it ends in called as the one of `like`.
-    letter, other = _free_constant(node), _free_constant(like)
-    if not letter or not other or letter == other or other in symbols(node):
-        return node
-    return substitute(node, {letter: sym(other)})
+def renamed(answer: ParsedAnswer, names: Mapping[str, ExprNode]) -> ParsedAnswer:
+    """The answer with its letters replaced."""
+    node = None if answer.node is None else substitute(answer.node, names)
+    items = tuple(renamed(item, names) for item in answer.items)
+    relation = answer.relation and (answer.relation[0], substitute(answer.relation[1], names))
+    return answer._replace(node=node, items=items, relation=relation)
 
 
-def _free_constant(node: ExprNode) -> str:
-    # Return the letter of a free constant: a term that is one letter and occurs once.
-    if node.op != "add":
-        return ""
-    letters = [term.args[0] for term in node.args if term.op == "sym"]
-    names = [name for name in letters if name in _FREE_CONSTANTS]
-    rest = [term for term in node.args if term.op != "sym" or term.args[0] not in names]
-    used = frozenset[str]().union(*(symbols(term) for term in rest))
-    return names[0] if len(names) == 1 and names[0] not in used and used else ""
+def _letters(answer: ParsedAnswer) -> frozenset[str]:
+    nodes = [node for node in (answer.node, answer.relation and answer.relation[1]) if node]
+    return frozenset[str]().union(*map(symbols, nodes), *map(_letters, answer.items))
+
+
+def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
+    # `f(z) = z` with the letter of `f(x)`.
+    if answer.label == gold.label or "(" not in answer.label:
+        return answer
+    own, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
+    if own is None or other is None or own[1] != other[1]:
+        return answer
+    before, after = own[2].split(","), other[2].split(",")
+    is_free = not set(after) & (_letters(answer) - set(before))
+    if (
+        len(before) != len(after)
+        or not is_free
+        or any(name.isdigit() for name in (*before, *after))
+    ):
+        return answer
+    names = {name: sym(new) for name, new in zip(before, after, strict=True)}
+    return renamed(answer, names)._replace(label=gold.label)
+
+
+def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, ExprNode]]:
+    # The names that the free constants of an answer may have in the gold: of integration, or
+    # coefficients of a solution with exponential or trigonometric terms.
+    letters, used = _letters(gold), _letters(answer)
+    free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
+    if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
+        free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
+    if not gold.label and gold.node is not None:  # a term of its own
+        free = [name for name in free if sym(name) in gold.node.args]
+    others = sorted(used - (letters - set(free)))
+    if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
+        for order in permutations(free):
+            yield {name: sym(new) for name, new in zip(others, order, strict=True)}
 
 
 def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
@@ -150,26 +184,47 @@ def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]
 
 
 def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    for written, exact in ((a, b), (b, a)):
-        if written.digits < digits or written.node is None or exact.node is None:
-            continue
-        if exact.digits:
-            continue
-        decimal_value, exact_value = rational(written.node), rational(exact.node)
-        if decimal_value is None or not 1e-90 < abs(decimal_value) < 1e90:
-            continue
-        if exact_value is None:
-            exact_value = decimal(exact.node, written.digits)
-        elif _is_short(exact_value):
-            continue  # it needs no rounding
-        if exact_value is None:
-            continue
-        if _is_nearest_double(decimal_value, exact_value, written.digits):
-            return True
-        exponent = math.floor(math.log10(abs(decimal_value))) + 1 - written.digits
-        if abs(decimal_value - exact_value) <= Fraction(10) ** exponent / 2:
-            return True
-    return False
+    return any(
+        written.digits >= digits and is_rounding(written, exact, digits)
+        for written, exact in ((a, b), (b, a))
+    )
+
+
+def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool:
+    """Return True if a decimal with at least `digits` digits rounds an exact value."""
+    if exact.kind == "ratio" and len(exact.items) == 2:
+        exact = _quotient(exact)
+    if written.node is None or exact.node is None or exact.digits or not written.digits >= digits:
+        return False
+    decimal_value, exact_value = rational(written.node), rational(exact.node)
+    if decimal_value is None or not 1e-90 < abs(decimal_value) < 1e90:
+        return False
+    if exact_value is None:
+        exact_value = decimal(exact.node, written.digits)
+    elif _is_short(exact_value):
+        return False  # it needs no rounding
+    if exact_value is None:
+        return False
+    if _is_nearest_double(decimal_value, exact_value, written.digits):
+        return True
+    exponent = math.floor(math.log10(abs(decimal_value))) + 1 - written.digits
+    return abs(decimal_value - exact_value) <= Fraction(10) ** exponent / 2
+
+
+def _quotient(ratio: ParsedAnswer) -> ParsedAnswer:
+    top, bottom = (item.node or num(0) for item in ratio.items)
+    return ParsedAnswer("scalar", node=mul((top, power(bottom, num(-1)))))
+
+
+def solves(value: ExprNode, difference: ExprNode) -> bool:
+    """Return True if `value` is the unknown of an equation that is linear in one it lacks."""
+    unknowns = symbols(difference) - symbols(value)
+    if len(unknowns) != 1 or not symbols(value):
+        return False
+    name = min(unknowns)
+    at = [substitute(difference, {name: add((value, num(shift)))}) for shift in (0, 1, 2)]
+    steps = [add((b, mul((num(-1), a)))) for a, b in pairwise(at)]
+    return same_function(at[0], num(0)) is True and same_function(*steps) is True
 
 
 def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: int) -> bool:
@@ -217,9 +272,10 @@ def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     """Return True if two answers are the same family; None unless both are families."""
     # One may omit that its letter is an integer if the letter is one by convention.
     first, second = _family(a), _family(b)
-    if first is None and second is None:
-        return None
+    is_stated = first is not None or second is not None
     first, second = first or _implied_family(a), second or _implied_family(b)
+    if not is_stated and not (first and second and _are_angles(first) and _are_angles(second)):
+        return None
     if first is None or second is None or len(first.members) != len(second.members):
         return False
     left = list(second.members)
@@ -238,6 +294,16 @@ def _implied_family(answer: ParsedAnswer) -> _Family | None:
     if len(nodes) != len(members) or len(letters) != 1 or not is_whole(min(letters)):
         return None
     return _Family(min(letters), tuple(members))
+
+
+def _are_angles(family: _Family) -> bool:
+    # True if all members are multiples of pi or degrees that grow with the letter.
+    nodes = [(item.node or num(0), item.unit) for item in family.members]
+    slopes = [substitute(node, {family.letter: num(1)}) for node, _ in nodes]
+    return all(
+        "#pi" in slope.key or unit == "degree"
+        for slope, (_, unit) in zip(slopes, nodes, strict=True)
+    )
 
 
 def _same_member(a: ParsedAnswer, of_a: _Family, b: ParsedAnswer, of_b: _Family) -> bool:
@@ -259,6 +325,17 @@ def _same_member(a: ParsedAnswer, of_a: _Family, b: ParsedAnswer, of_b: _Family)
 
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if the two mean the same; None if undecided. Symmetric."""
+    answer = _named_as(answer, gold)
+    verdict = _same_as_named(answer, gold, rules)
+    if verdict is not False or (gold.node is not None and gold.node.op == "num"):
+        return verdict
+    for names in _renamings(answer, gold):
+        if _same_as_named(renamed(answer, names), gold, rules):
+            return True
+    return _same_line(answer, gold)
+
+
+def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
     if answer.relation and gold.relation and not (answer.label and gold.label):
@@ -270,7 +347,7 @@ def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
-    if "list" in (a.kind, b.kind):
+    if "list" in (a.kind, b.kind) or (a.label and b.kind == "scalar") or b.label:
         verdict = same_family(a, b)
         if verdict is not None:
             return verdict
@@ -291,10 +368,20 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "ratio" or b.kind == "ratio":
         return a.kind == b.kind and _same_ratio(a, b, rules)
     if {a.kind, b.kind} <= {"list", "set"}:
+        if {a.shape, b.shape} == {"and", "or"}:
+            return False
         if rules.order == "strict" and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
+        for parts, flat in ((a, b), (b, a)):  # lists with names, and all their members
+            if all(part.kind == "list" for part in parts.items) and len(parts.items) < len(
+                flat.items
+            ):
+                members = tuple(leaf for part in parts.items for leaf in part.items)
+                return _match_unordered(members, flat.items, rules)
         for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` and `3, 4`
             if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
+                if all(len(item.label) > 2 and item.label.isalpha() for item in named.items):
+                    return _match_unordered(_unnamed(named.items), bare.items, rules)
                 as_written = _in_order(named.items, bare.items, rules)
                 return as_written or _in_order(_by_name(named.items), bare.items, rules)
         return _match_unordered(a.items, b.items, rules)
@@ -317,6 +404,10 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
 
+def _unnamed(items: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
+    return [item._replace(label="", relation=None) for item in items]
+
+
 def _labels(answer: ParsedAnswer) -> bool:
     return bool(answer.label) or any(item.label for item in answer.items)
 
@@ -332,7 +423,7 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
     if not _are_named(items):
         return items
     named = {item.label: item for item in items}
-    order = label.strip("()").split(",")
+    order = label[1:-1].split(",") if label.startswith("(") else []
     return [named[name] for name in (order if sorted(order) == sorted(named) else sorted(named))]
 
 
@@ -342,6 +433,8 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
         return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
         return same(scalar, other.items[0], rules)
+    if other.shape == "mod":
+        return same(scalar, other.items[0], rules)
     rows = rows_of(scalar.node)
     is_table = other.shape == "[]" and other.items and other.items[0].kind == "seq"
     if rows is not None and other.kind == "seq" and is_table:
@@ -350,11 +443,7 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
     if other.kind == "seq" and other.shape in ("()", "[]") and cells is not None:
         return _in_order(cells, other.items, rules)
     if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
-        top, bottom = other.items[0].node, other.items[1].node
-        if top is None or bottom is None:
-            return False
-        quotient = ParsedAnswer("scalar", node=mul((top, power(bottom, num(-1)))))
-        return same_scalar(scalar, quotient, rules)
+        return same_scalar(scalar, _quotient(other), rules)
     return False
 
 
@@ -373,6 +462,10 @@ def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool 
 def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if len(a.items) != len(b.items):
         return False
+    if a.shape != b.shape and len(a.items) == 2:  # a time without `am` or `pm`
+        hour = rational((b if a.shape else a).items[0].node or num(0))
+        if hour is not None and 0 < hour <= 12:
+            a, b = _on_the_dial(a), _on_the_dial(b)
     if _is_clock(a) or _is_clock(b):
         return _in_order(a.items, b.items, rules)
     left, right = ([item.node for item in part.items] for part in (a, b))
@@ -387,6 +480,11 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         for x, y in pairs
         if x is not None and y is not None
     )
+
+
+def _on_the_dial(time: ParsedAnswer) -> ParsedAnswer:
+    hour = call("mod", [time.items[0].node or num(0), num(12)])
+    return time._replace(items=(ParsedAnswer("scalar", node=hour), *time.items[1:]))
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
@@ -451,6 +549,47 @@ def _verdicts(
     # `{5}` alone equals 5, but not inside another set.
     kind = item.kind == "set"
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
+
+
+class _Line(NamedTuple):
+    start: list[Fraction]
+    step: list[Fraction]
+
+
+def _line(answer: ParsedAnswer) -> _Line | None:
+    # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
+    if answer.kind == "list" and len(answer.items) == 2 and is_over_integers(answer.items[1]):
+        answer = answer.items[0]
+    cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
+    nodes = [cell.node for cell in cells if cell.node is not None]
+    letters = frozenset[str]().union(*map(symbols, nodes))
+    if len(nodes) != len(cells) or len(nodes) < 2 or len(letters) != 1 or answer.is_range:
+        return None
+    at = [[rational(substitute(node, {min(letters): num(x)})) for node in nodes] for x in (0, 1, 5)]
+    first, second, third = ([x for x in row if x is not None] for row in at)
+    if not len(first) == len(second) == len(third) == len(nodes):
+        return None
+    step = [b - a for a, b in zip(first, second, strict=True)]
+    is_straight = all(c == a + 5 * d for a, c, d in zip(first, third, step, strict=True))
+    return _Line(first, step) if is_straight else None
+
+
+def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
+    # True for one line with two parameters; in the plane, for one family of points.
+    one, other = _line(a), _line(b)
+    if one is None or other is None or len(one.start) != len(other.start):
+        return False
+    ratio = _multiple(other.step, one.step)
+    shift = _multiple([y - x for x, y in zip(one.start, other.start, strict=True)], one.step)
+    if not ratio or shift is None:
+        return False
+    return len(one.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
+
+
+def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | None:
+    ratios = {x / y for x, y in zip(of, step, strict=True) if y}
+    is_one = len(ratios) == 1 and all(y or not x for x, y in zip(of, step, strict=True))
+    return ratios.pop() if is_one else None
 
 
 _SIGNED = ("<", "<=")

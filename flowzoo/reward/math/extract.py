@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Final, Literal
+from unicodedata import category
 
 from flowzoo.errors import check_choice, unknown
 from flowzoo.reward.listed import names
@@ -27,6 +28,12 @@ _JOINT_NOISE = re.compile(
 _LABEL = r"(?:[A-Za-z]|\\[a-z]{2,10})(?:_(?:\w|\{\w{1,8}\}))?(?:\([A-Za-z]\))?\s*="
 _LABEL_BEFORE = re.compile(rf"(?<![A-Za-z\\\d)]){_LABEL}\s*$")
 _LABEL_IN = re.compile(rf"(?:(?<=[\s$,;(])|^){_LABEL}\s*(?=[\s$]*$)")
+# The name of the part that a box answers, `Part 2:`, `(b)`, `2.`, which may be on another line.
+_PART = re.compile(
+    r"(?:^|(?<=[\s$;,.*]))\s*(?:[-*]\s+)?\**(?:(?:part|question|problem|case|answer|q)\s*)?"
+    r"\(?(?:[a-h]|\d{1,2}|i{1,3}|iv|vi{0,3})[).:]{1,2}\**:?\s*(?=[\s$\\(*]*$)",
+    re.IGNORECASE,
+)
 _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 
 
@@ -100,7 +107,7 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
     boxes = [(start, inside)]
     while len(boxes) < _MAX_JOINED:
         close_at = text.rfind("}", max(start - _JOINT, 0), start)
-        if close_at < 0 or text.rfind("\n", close_at, start) >= 0 or not inside:
+        if close_at < 0 or not inside:
             break
         before = _box_closed_at(text, close_at, start)
         if before is None:
@@ -127,9 +134,11 @@ def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | No
         return None
     begin, closed, inside = box
     joint = text[closed + 1 : start]
-    if closed > close_at or len(joint) > _JOINT or "\n" in joint:
+    if closed > close_at or len(joint) > _JOINT:
         return None
-    joint = joint.removesuffix("\\").removesuffix("\\")
+    joint = _PART.sub("", joint.removesuffix("\\").removesuffix("\\"))
+    if "\n" in joint:
+        return None
     joint = _LABEL_IN.sub("", joint)
     plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
     plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
@@ -193,10 +202,12 @@ _NUMBER = re.compile(
 _LAST_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
 _CLOSER = "I hope it is correct"
 _CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)+$")
+_QUOTED = re.compile(r"^>+ (?=[*_$\d])", re.MULTILINE)
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
 # A last sentence that rejects its number.
+_FOREIGN = re.compile(r"[^\x00-\x7fΩµμ°‰€£¥₹]")
 _DENIED = re.compile(
     r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
     r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
@@ -314,6 +325,10 @@ def without_thinking(text: str) -> str | None:
 def _without_marks(text: str) -> str:
     # `text` without chat-template tokens and a customary last sentence at its end.
     text = text.rstrip()
+    while text and text[-1] > "\u2000" and category(text[-1]) in ("So", "Mn", "Cf"):
+        text = text[:-1].rstrip()
+    if text.startswith(">") or "\n>" in text:
+        text = _QUOTED.sub("", text)
     if text.endswith((">", "user", "assistant")):
         text = _CHAT_MARK.sub("", text).rstrip()
     bare = text.rstrip(". ")
@@ -403,7 +418,11 @@ def _whole(text: str) -> str | None:
         return None
     most = 1 if "$" in text or "\\(" in text else 3
     is_short = len(others) <= most and len(text) <= _SHORT
-    return text if is_short and plain.isascii() and not _INTRODUCTION.search(plain) else None
+    return (
+        text
+        if is_short and _FOREIGN.search(plain) is None and not _INTRODUCTION.search(plain)
+        else None
+    )
 
 
 def _last_item(sentence: str) -> str | None:

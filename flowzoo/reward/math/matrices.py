@@ -38,7 +38,8 @@ def _cells(node: ExprNode) -> Cells:
     return [list(row.args[1:]) for row in node.args[1:]]
 
 
-def _built(cells: Cells) -> ExprNode:
+def built(cells: Cells) -> ExprNode:
+    """The matrix of rows of cells."""
     return call("matrix", [call("row", row) for row in cells])
 
 
@@ -51,7 +52,7 @@ def total(terms: Sequence[ExprNode]) -> ExprNode:
     if len(shapes) > 1:
         return add(terms)
     rows, columns = shapes.pop()
-    return _built(
+    return built(
         [[add(table[i][j] for table in tables) for j in range(columns)] for i in range(rows)]
     )
 
@@ -70,7 +71,7 @@ def product(factors: Sequence[ExprNode]) -> ExprNode:
             return mul(factors)
         cells = _times(cells, table)
     scale = mul(scalars) if scalars else ONE
-    return _built([[mul((scale, cell)) for cell in row] for row in cells])
+    return built([[mul((scale, cell)) for cell in row] for row in cells])
 
 
 def _times(a: Cells, b: Cells) -> Cells:
@@ -90,8 +91,8 @@ def raise_power(base: ExprNode, exponent: ExprNode) -> ExprNode:
     if not is_matrix(base):
         return power(base, exponent)
     cells, count = _cells(base), rational(exponent)
-    if exponent.key in ("T", "top"):
-        return _built([list(column) for column in zip(*cells, strict=True)])
+    if exponent.key == "T":
+        return built([list(column) for column in zip(*cells, strict=True)])
     size = len(cells)
     is_square = all(len(row) == size for row in cells) and size <= 4
     if count is None or count.denominator != 1 or not 0 <= count <= _MOST_POWER or not is_square:
@@ -99,7 +100,7 @@ def raise_power(base: ExprNode, exponent: ExprNode) -> ExprNode:
     result = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
     for _ in range(int(count)):
         result = _times(result, cells)
-    return _built(result)
+    return built(result)
 
 
 def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
@@ -119,6 +120,36 @@ def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
     return add(terms)
 
 
+def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> list[ExprNode]:
+    """The factors of a product, with vectors and matrices as one factor that keeps their order."""
+    # Vectors have an accent or are typeset; matrices are capitals, typeset, or with a transpose or
+    # several inverses among them.
+    if len(factors) < 2 or len(factors) != len(are_typeset):
+        return factors
+    pairs = list(zip(factors, are_typeset, strict=True))
+    vectors = [f for f, is_typeset in pairs if _is_vector(f, is_typeset)]
+    if len(vectors) == 2 and sign:
+        name, minus = (
+            ("@cross", vectors[0].key > vectors[1].key) if sign == "times" else ("@dot", False)
+        )
+        joined = [call(name, sorted(vectors, key=lambda node: node.key)), num(-1 if minus else 1)]
+        return [*(f for f in factors if f not in vectors), *joined]
+    letters = [(f, f.args[0] if f.op == "pow" else f, is_typeset) for f, is_typeset in pairs]
+    capitals = [(f, bold) for f, base, bold in letters if base.op == "sym" and base.key.isupper()]
+    exponents = [f.args[1].key for f, _ in capitals if f.op == "pow"]
+    is_ordered = "T" in exponents or exponents.count("-1") > 1 or sum(b for _, b in capitals) > 1
+    if not is_ordered or len(capitals) < 2:
+        return factors
+    ordered = [f for f, _ in capitals]
+    return [*(f for f in factors if f not in ordered), call("@matmul", ordered)]
+
+
+def _is_vector(node: ExprNode, is_typeset: bool) -> bool:
+    name: str = node.args[0] if node.op == "sym" else ""
+    is_letter = is_typeset and len(name) == 1 and name.islower()
+    return is_letter or name.startswith(("vec(", "hat(", "overrightarrow("))
+
+
 _UNIT_VECTORS: Final = ("hat(i)", "hat(j)", "hat(k)")
 
 
@@ -135,4 +166,4 @@ def in_components(node: ExprNode) -> ExprNode:
     count = 3 if "hat(k)" in used else 2
     cells = [substitute(node, {**nothing, name: ONE}) for name in _UNIT_VECTORS[:count]]
     rebuilt = add(mul((cell, sym(name))) for cell, name in zip(cells, _UNIT_VECTORS, strict=False))
-    return _built([[cell] for cell in cells]) if rebuilt.key == node.key else node
+    return built([[cell] for cell in cells]) if rebuilt.key == node.key else node

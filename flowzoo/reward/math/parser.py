@@ -9,7 +9,15 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.matrices import determinant, negative, product, raise_power, total
+from flowzoo.reward.math.matrices import (
+    built,
+    determinant,
+    in_order,
+    negative,
+    product,
+    raise_power,
+    total,
+)
 from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value
 from flowzoo.reward.math.tree import (
     HALF,
@@ -56,6 +64,7 @@ from flowzoo.reward.math.vocabulary import (
 WRITTEN: Final = "="
 _MAX_CELLS: Final = 256
 _ODD = re.compile(r"\d?[13579]", re.ASCII)
+_SCALES: Final = frozenset(("t", "s", "k", "r", "lambda", "mu"))  # letters of lines in space
 _ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 _TIMES: Final = frozenset(("*", "cdot", "times"))
 _NO_ATOM: Final = frozenset(
@@ -144,7 +153,11 @@ class _Parser:
         close_at = self.partner[self.at]
         if close_at < 0 or close_at >= self.end:
             raise AnswerSyntaxError
+        is_row = self.tokens[self.at].text in ("(", "[")
+        commas = self.commas(self.at + 1, close_at) if is_row else []
         self.at += 1
+        if commas:  # a vector inside an expression
+            return built([[self.inside(idx) for idx in (*commas, close_at)]])
         return self.inside(close_at)
 
     def commas(self, start: int, end: int) -> list[int]:
@@ -384,7 +397,8 @@ class _Parser:
         ):
             return False
         if self.commas(self.at + 1, close_at):
-            return True
+            is_scale = letter in _SCALES and self.tokens[self.at + 1].kind != "w"
+            return not is_scale  # `t(1, 2)` is a vector
         if letter in KNOWN and node.op == "sym" and name == letter:
             return True
         inside = self.tokens[self.at + 1 : close_at]
@@ -531,15 +545,26 @@ class _Parser:
             return const(CONSTANTS[text])
         if self.integrals and text[0] == "d" and (variable := self.differential(text)):
             return sym(f"d:{variable}")
-        if len(text) == 1:
-            return self.letter(text)
         if text in GREEK:
             return self.subscripted(sym(text), text)
+        following = self.peek() if text.isupper() else None
+        if (
+            following
+            and following.kind == "n"
+            and not following.spaced
+            and following.text.isdigit()
+        ):
+            self.at += 1  # `A3` is a name with an index, not a product
+            return sym(f"{text}_{following.text}")
+        if len(text) == 1:
+            return self.letter(text)
         for head in ("sin", "cos", "tan", "ln", "log"):
             if text.startswith(head) and len(text) == len(head) + 1:
                 self.at -= 1
                 self.tokens[self.at] = MathToken("w", text[len(head) :], 0)
                 return self.function(head)
+        if text.isupper() and len(text) == 2 and any(t.text == text[::-1] for t in self.tokens):
+            return call("@matmul", [sym(text[0]), sym(text[1])])  # `AB - BA` is of matrices
         if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
             last = self.postfix(self.letter(text[-1]))
@@ -613,7 +638,9 @@ class _Parser:
         return call("floor" if name == "lfloor" else "ceil", [node])
 
     def accented(self, name: str) -> ExprNode:
-        if name != "angle" and self.next_text() != "{":
+        token = self.peek()
+        is_letter = token is not None and token.kind == "w" and len(token.text) == 1
+        if name != "angle" and self.next_text() != "{" and not is_letter:
             raise AnswerSyntaxError
         return self.subscripted(sym(f"{name}({self.subscript()})"), name)
 
@@ -627,7 +654,10 @@ class _Parser:
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = MathToken("n", token.text[1:], 0)
             return self.number(token.text[0])
-        if token.kind == "w" and len(token.text) > 1 and not is_name(token.text):
+        if token.kind == "w" and not is_name(token.text):
+            if len(token.text) == 1:
+                self.at += 1
+                return self.letter(token.text)
             self.tokens[self.at] = MathToken("w", token.text[1:], 0)
             return self.single(token.text[0])
         return self.atom()
@@ -659,19 +689,23 @@ class _Parser:
             minus *= self.signum(sign)
         first = self.at
         factors = [self.mixed() or self.power()]
+        sign, sides = "", [self.tokens[first]]  # the sign between vectors
         while self.at < self.end:
-            if self.accept(*_TIMES):
+            if times := self.accept(*_TIMES):
+                sign = times
+                sides.append(self.tokens[min(self.at, self.end - 1)])
                 factors.append(self.signed())
-            elif self.accept("/", "div"):
+            elif self.accept("/", "div", ":"):
                 factors.append(power(self.signed(), MINUS_ONE))
             elif self.is_mod():
                 divisor = self.signed()
                 factors = [call("mod", [mul(factors), divisor])]
             elif self.starts_atom() and not self.is_split_number(first):
+                sides.append(self.tokens[self.at])
                 factors.append(self.power())
             else:
                 break
-        node = product(factors)
+        node = product(in_order(factors, [side.kind == "t" for side in sides], sign))
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
@@ -749,9 +783,9 @@ class _Parser:
             elif token.text == "!" and token.kind == "p":
                 self.at += 1
                 node = call("factorial", [node])
-            elif token.text == "%" and token.kind == "p":
+            elif token.text in ("%", "‰") and token.kind == "p":
                 self.at += 1
-                node = mul((node, num(Fraction(1, 100))))
+                node = mul((node, num(Fraction(1, 100 if token.text == "%" else 1000))))
             elif token.text == "°":
                 self.at += 1
                 node = mul((node, const("pi"), num(Fraction(1, 180))))

@@ -13,9 +13,22 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
-from flowzoo.reward.math.answer import decimal_comma, is_list_like, read_answer, read_as_list
-from flowzoo.reward.math.clean import clean, is_one_group, text_form
-from flowzoo.reward.math.compare import ListRule, PercentRule, Rules, UnitRule, same
+from flowzoo.reward.math.answer import (
+    decimal_commas,
+    is_list_like,
+    read_answer,
+    read_as_list,
+)
+from flowzoo.reward.math.clean import clean, is_one_group, repaired, text_form
+from flowzoo.reward.math.compare import (
+    ListRule,
+    PercentRule,
+    Rules,
+    UnitRule,
+    is_rounding,
+    same,
+    solves,
+)
 from flowzoo.reward.math.copies import is_copied
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.extract import (
@@ -128,7 +141,7 @@ class ParsedGold(NamedTuple):
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
     """Read a reference answer; unless `as_given`, extract it from longer texts."""
-    gold = gold[-TAIL:]
+    gold = repaired(gold[-TAIL:])
     source = gold.strip() if as_given else _gold_answer(gold)
     is_loose = not as_given and "box" in gold and last_box(gold, with_percent=True)[1] != source
     answer = read_answer(source) if source else None
@@ -140,7 +153,7 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
 
 
 def _is_chain(answer: ParsedAnswer) -> bool:
-    return answer.relation is None and not answer.label
+    return not answer.label
 
 
 def _gold_answer(gold: str) -> str:
@@ -210,7 +223,8 @@ def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool 
 def _other_readings(
     answer: str, parsed: ParsedAnswer, gold: ParsedGold, rules: Rules
 ) -> bool | None:
-    # Commas that group thousands on one side and separate items on the other; decimal commas.
+    # The answer read as the gold's sort: commas that group digits or separate items, decimal
+    # commas, an exact value for a decimal that rounds it, an unknown that the gold is solved for.
     assert gold.answer is not None
     if parsed.kind in ("list", "set") and is_list_like(gold.source):
         other = read_as_list(gold.source)
@@ -220,12 +234,16 @@ def _other_readings(
         other = read_as_list(answer)
         if other is not None and other.kind in ("list", "set"):
             return same(other, gold.answer, rules)
-    if gold.answer.kind == "scalar" and gold.answer.digits:
-        number = decimal_comma(answer)
-        return number is not None and same(number, gold.answer, rules)
-    return False
+    respelled = decimal_commas(answer, gold.answer)
+    if respelled and (other := read_answer(respelled)) is not None:
+        return same(other, gold.answer, rules)
+    if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
+        return solves(parsed.node, gold.answer.relation[1])
+    return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
 
 
+# Fewest digits of a decimal gold that an exact answer may round to.
+_ROUNDED: Final = 3
 # The letter before the value of a choice.
 _LETTERED = re.compile(
     r"\s*(?:\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{\s*)?\([A-J]\)[:.]?\s*\}?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from flowzoo.reward.listed import names
@@ -12,14 +13,25 @@ from flowzoo.reward.math.clean import table
 from flowzoo.reward.math.tokens import MathToken
 from flowzoo.reward.math.vocabulary import number_in_words
 
+# Units by name; a symbol of the SI keeps its case, and both take the prefixes of the SI.
 _NAMES: Final = table(
-    "centimeter:cm centimetre:cm millimeter:mm millimetre:mm kilometer:km kilometre:km meter:m "
-    "metre:m decimeter:dm kilogram:kg kilo:kg gram:g milligram:mg liter:l litre:l milliliter:ml "
-    "foot:ft feet:ft inch:in inche:in mile:mi yard:yd pound:lb lb:lb ounce:oz ton:t tonne:t "
-    "°:degree deg:degree degree:degree radian:rad $:dollar buck:dollar usd:dollar dollar:dollar "
-    "cent:cent hour:h hr:h h:h minute:min min:min second:s sec:s day:day week:week month:month "
-    "year:year €:euro euro:euro £:pound ¥:yen p.m.:pm a.m.:am mph:mph unit: units:"
+    "meter:m metre:m gram:g gramme:g liter:L litre:L watt:W volt:V joule:J newton:N pascal:Pa "
+    "ampere:A amp:A ohm:Ω hertz:Hz bit:b byte:B farad:F coulomb:C tesla:T henry:H kelvin:K "
+    "mole:mol calorie:cal kilo:kg foot:ft ft feet:ft inch:in inche:in in mile:mi mi yard:yd yd "
+    "pound:lb lb lbs:lb ounce:oz oz ton:t tonne:t °:degree deg:degree degree radian:rad rad "
+    "$:dollar buck:dollar usd:dollar dollar cent cents:cent hour:h hr:h hrs:h h minute:min min "
+    "second:s sec:s day week month year €:euro eur:euro euro £:pound gbp:pound ¥:yen yen "
+    "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C"
 )
+_UNITS: Final = frozenset(_NAMES.values())
+_PREFIXES: Final = table(
+    "kilo:k mega:M giga:G tera:T hecto:h deci:d centi:c milli:m micro:u nano:n pico:p femto:f"
+)
+_SYMBOL = re.compile(
+    r"([PTGMkKhdcmuµμnpf]?)"
+    r"(m|g|s|A|K|mol|cd|Hz|N|Pa|J|W|C|V|F|Ω|S|Wb|T|H|L|l|lm|lx|Bq|Gy|Sv|eV|B|b|bar|cal|Wh|bit|byte)"
+)
+_SPELLED: Final = table("l:L K:k µ:u μ:u bit:b byte:B")
 _SHORT: Final = names(
     "mm cm dm km mg kg ml cl ft in yd mi oz lb lbs hr hrs min sec pm am of m² m³ pts"
 )
@@ -32,15 +44,18 @@ _NO_UNITS: Final = names(
     "squared cubed factorial choose divided is wrong incorrect false to by if than less more "
     "base inf infinity half halves third thirds quarter quarters root cube remainder "
     "approximately fold negative theta alpha beta gamma delta phi lambda sigma omega abs max "
-    "min gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
+    "gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
     "ones where with for when while then so because since cis bn mn k"
 )
-_JOINED: Final = {"mi h": "mph", "p m": "pm", "a m": "am"}
+_JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am"}
 _SCALES: Final = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
                   "billion": 10**9, "trillion": 10**12}  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
-_CURRENCY: Final = {"\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
+_CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
+_RISES: Final = names("increase rise gain growth profit more higher up")
+_FALLS: Final = names("decrease fall loss drop reduction decline discount less lower down")
 _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
+_PART = re.compile(rf"{_WORD.pattern}|/|(?<=[^\W\d_])-?[23]")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
 # Single letters that are units if typeset as text; `\mathrm{i}` is a number.
 _LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
@@ -62,9 +77,11 @@ def read_unit(tokens: Sequence[MathToken], start: int, end: int) -> Quantity:
     """The slice of the bare number, its unit (`%` for percent) and the factor of a scale word."""
     unit, factor = "", Fraction(1)
     first = start + 1 if tokens[start].text in ("-", "+") else start
-    if first + 1 < end and tokens[first].text in _CURRENCY:
-        unit = _CURRENCY[tokens[first].text]
-        if first > start:  # `-$5`: the sign stays with the number
+    if first + 1 < end and _is_currency(tokens[first]):
+        unit = unit_name(tokens[first].text.strip("\\ "))
+        while first + 2 < end and tokens[first + 1].text == ".":
+            first += 1
+        if tokens[start].text in ("-", "+"):  # `-$5`: the sign stays with the number
             return _after(
                 tokens, first + 1, end, unit, Fraction(-1 if tokens[start].text == "-" else 1)
             )
@@ -79,11 +96,11 @@ def _after(
     if cut >= end:
         return Quantity(start, end, unit, factor)
     unit_words = _words(tokens[cut:end])
-    if unit_words and unit_words[0] in _SCALES:
-        factor *= _SCALES[unit_words.pop(0)]
+    if unit_words and unit_words[0].lower() in _SCALES:
+        factor *= _SCALES[unit_words.pop(0).lower()]
         if unit_words and unit_words[0] == "of":
             unit_words.pop(0)
-    if unit_words and (unit_words[0] in _PERCENT or unit_words == ["%"]):
+    if unit_words and unit_words[0].lower() in (*_PERCENT, "%"):
         return Quantity(start, cut, "%", factor / 100)
     return Quantity(start, cut, unit or _name(unit_words), factor)
 
@@ -92,9 +109,8 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
     # Start index of the trailing unit; `end` without one.
     cut = end
     while cut > start + 1:
-        token = tokens[cut - 1]
-        if _is_power(tokens, cut, start):
-            cut -= 4 if token.text == "}" else 2
+        if (caret := _power_start(tokens, cut, start)) > start:
+            cut = caret
         elif (opened := _fraction_start(tokens, cut, start)) > start:
             cut = opened
         elif _is_unit_token(tokens, cut, start, end):
@@ -112,7 +128,7 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
     token, before = tokens[cut - 1], tokens[cut - 2]
     if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
         return False
-    if token.kind == "t" or token.text in ("°", "%") or token.text in _CURRENCY:
+    if token.kind == "t" or token.text in ("°", "%") or _is_currency(token):
         return True
     if token.text in _MARKS:
         return cut == end and before.kind == "n"
@@ -120,8 +136,8 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
         if before.kind == "t" or before.text in _OVER:
             return cut - 2 > start
         return cut - 2 > start and _is_unit_word(before, tokens[cut - 3])
-    if cut < end and token.text in (".", "-"):
-        return before.kind in "wt"
+    if cut < end and token.text in (".", "-", "cdot"):
+        return before.kind in ("wt" if token.kind == "p" else "t")
     if token.kind != "w":
         return False
     is_over = cut < end and tokens[cut].text == "/" and token.text in _OVER
@@ -135,37 +151,31 @@ def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
     )
     if begin <= start or cut - begin < 3 or tokens[begin - 1].kind != "n":
         return -1
-    unit_words = [t.text.strip() for t in tokens[begin + 1 : cut] if t.text not in "{}^"]
-    units = [word for word in unit_words if word not in ("2", "3")]
-    is_known = len(units) >= 2 and all(word in _OVER or word in _UNDER for word in units)
-    return begin if is_known and units[-1] in _UNDER else -1
+    units = [t for t in tokens[begin + 1 : cut] if t.text not in ("{", "}", "^", "2", "3")]
+    is_known = all(t.kind == "t" or t.text in _OVER | _UNDER for t in units)
+    return begin if is_known and len(units) >= 2 else -1
 
 
-def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
-    # True if `^2`, `^{2}` or `^3` of a unit ends before `cut`.
-    braced = tokens[cut - 1].text == "}"
-    caret = cut - 4 if braced else cut - 2
-    if caret - 1 <= start or tokens[caret].text != "^":
-        return False
-    digit = tokens[cut - 2].text if braced else tokens[cut - 1].text
+def _power_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
+    # Index of the caret of a power of a unit, `^2` or `^{-1}`, that ends at `cut`, else -1.
+    caret = next((i for i in range(cut - 2, max(cut - 6, start), -1) if tokens[i].text == "^"), -1)
+    written = "".join(token.text for token in tokens[caret + 1 : cut])
+    if caret <= start + 1 or written.strip("{}").removeprefix("-") not in ("1", "2", "3"):
+        return -1
     before = tokens[caret - 1]
-    if digit not in ("2", "3"):
-        return False
-    if before.kind == "t":
-        return len(before.text) != 1 or before.text in _LETTERS
-    return before.kind == "w" and _is_unit_word(before, tokens[caret - 2])
+    is_unit = before.kind == "t" and (len(before.text) != 1 or before.text in _LETTERS)
+    return caret if is_unit or _is_unit_word(before, tokens[caret - 2]) else -1
 
 
 def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
     # True if the tokens from `cut` are a unit after a number.
     unit_words = _words(tokens[cut:end])
-    if not 0 < len(unit_words) <= 5 or any(
-        w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in unit_words
-    ):
+    lower = [word.lower() for word in unit_words]
+    if not 0 < len(lower) <= 6 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in lower):
         return False
     if any(t.kind == "t" and _COUNT.search(t.text) for t in tokens[cut:end]):
         return False  # another number
-    if any(number_in_words(part) is not None for word in unit_words for part in word.split("-")):
+    if any(number_in_words(part) is not None for word in lower for part in word.split("-")):
         return False
     if not any(token.kind in "nc" for token in tokens[:cut]) and not all(
         map(_is_known, unit_words)
@@ -180,7 +190,9 @@ def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
 
 
 def _is_known(word: str) -> bool:
-    return word in _SHORT or word in _PERCENT or word.removesuffix("s") in _NAMES
+    name = unit_name(word)
+    is_unit = name in _UNITS or _SYMBOL.fullmatch(name) is not None
+    return len(word) > 1 and (is_unit or word.lower() in (*_SHORT, *_PERCENT, *_JOINED))
 
 
 def _is_unit_word(token: MathToken, before: MathToken) -> bool:
@@ -192,37 +204,89 @@ def _is_unit_word(token: MathToken, before: MathToken) -> bool:
     if not token.spaced and before.text not in ("/", ".", "-"):
         return word in _GLUED or word.lower() in ("pm", "am") or len(word) >= 5
     if len(word) < 3:
-        return word.lower() in _SHORT or (before.text == "/" and len(word) == 1)
+        is_mixed = word[-1].isupper() != word[0].isupper() or word in ("Hz", "Pa")
+        is_symbol = is_mixed and _SYMBOL.fullmatch(word) is not None
+        return is_symbol or word.lower() in _SHORT or (before.text == "/" and len(word) == 1)
     return _VARIABLES.fullmatch(word) is None
+
+
+def _is_currency(token: MathToken) -> bool:
+    return token.text.strip().lower() in _CURRENCY
+
+
+def direction(tokens: Sequence[MathToken]) -> str:
+    """`+` for words of an increase, `-` for words of a decrease, else empty."""
+    words = {word.lower() for t in tokens if t.kind in "wt" for word in _WORD.findall(t.text)}
+    rises, falls = bool(words & _RISES), bool(words & _FALLS)
+    return "" if rises == falls else "+" if rises else "-"
 
 
 def _words(tokens: Sequence[MathToken]) -> list[str]:
     unit_words: list[str] = []
-    for token in tokens:
-        if token.kind in "wt":
-            unit_words.extend(_WORD.findall(token.text.lower()) or [])
+    for before, token in pairwise((tokens[0], *tokens)):
+        if token.text == "{" and (before.text == "}" or before.kind in "wt"):
+            unit_words.append("/")
+        elif token.kind in "wt":
+            unit_words.extend(_PART.findall(token.text))
         elif token.text in _MARKS:
             unit_words.append(_MARKS[token.text])
-        elif token.text in ("2", "3", "/", "°", "%") or token.text in _CURRENCY:
+        elif token.text in ("-", "1", "2", "3", "/", "°", "%") or _is_currency(token):
             unit_words.append(token.text.lstrip("\\"))
     return unit_words
 
 
+def unit_name(word: str) -> str:
+    """The symbol of a unit: `km` for `kilometers`, `mW` for `milliwatt` and itself; or the word."""
+    if word in _NAMES:
+        return _NAMES[word]
+    if symbol := _SYMBOL.fullmatch(word):
+        return "".join(_SPELLED.get(part, part) for part in symbol.groups())
+    word = word.lower()
+    if word.endswith("s") and len(word) > 2 and not word.endswith("ss") and word != "celsius":
+        word = word[:-1]
+    for prefix, sign in _PREFIXES.items():
+        if word.startswith(prefix) and (base := _NAMES.get(word.removeprefix(prefix))):
+            return sign + base
+    return _NAMES.get(word, word)
+
+
+# Units that a sum may join, with what they measure and their size.
+_SIZES: Final = {
+    "dollar": ("money", 100), "cent": ("money", 1), "euro": ("euros", 100),
+    "week": ("time", 604_800), "day": ("time", 86_400), "h": ("time", 3600), "min": ("time", 60),
+    "s": ("time", 1), "degree": ("arc", 3600), "arcminute": ("arc", 60), "arcsecond": ("arc", 1),
+    "yd": ("length", 36), "ft": ("length", 12), "in": ("length", 1), "lb": ("weight", 16),
+    "oz": ("weight", 1), "year": ("months", 12), "month": ("months", 1),
+    "km": ("m", 10**6), "m": ("m", 1000), "cm": ("m", 10), "mm": ("m", 1),
+    "kg": ("g", 10**6), "g": ("g", 1000), "mg": ("g", 1), "L": ("L", 1000), "mL": ("L", 1),
+}  # fmt: skip
+
+
+def size_of(unit: str) -> tuple[str, Fraction] | None:
+    """What a unit measures, and its size; None if no sum joins it with other units."""
+    kind, size = _SIZES.get(unit, ("", 0))
+    return (kind, Fraction(size)) if kind else None
+
+
 def _name(unit_words: list[str]) -> str:
-    # One spelling of a unit: singular, `square centimeters` as `cm 2`.
-    parts: list[str] = []
-    power = ""
-    for word in unit_words:
-        if word in ("square", "sq", "cubic"):
-            power = "3" if word == "cubic" else "2"
-            continue
-        if word in ("of", "a", "an", "the", "per", "/"):
-            continue
-        if word.endswith("s") and len(word) > 2 and not word.endswith("ss"):
-            word = word[:-1]
-        parts.append(_NAMES.get(word, word))
-        if power:
-            parts.append(power)
-            power = ""
-    name = " ".join(part for part in parts if part)
-    return _JOINED.get(name, name)
+    # One spelling of a unit, with its powers: `square centimeters` as `cm2`, `m/s^2` as `m s-2`.
+    powers: dict[str, int] = {}
+    sign = power = 1
+    last = ""
+    joined = " ".join(unit_words).lower()
+    for word in _JOINED.get(joined, "").split() or unit_words:
+        lower = word.lower()
+        if lower in ("square", "sq", "cubic"):
+            power = 3 if lower == "cubic" else 2
+        elif lower in ("per", "/"):
+            sign = -1
+        elif word.isdigit() and last:
+            powers[last] *= int(word)
+        elif word == "-" and last:
+            powers[last] = -powers[last]
+        elif lower not in ("of", "a", "an", "the", "each", "-") and (last := unit_name(word)):
+            powers[last] = powers.get(last, 0) + sign * power
+            power = 1
+    return " ".join(
+        f"{unit}{power if power != 1 else ''}" for unit, power in sorted(powers.items())
+    )

@@ -58,6 +58,11 @@ def is_name(word: str) -> bool:
     return name in CONSTANTS or name in GREEK or name in FUNCTIONS or name in ("sqrt", "abs")
 
 
+def is_word(text: str) -> bool:
+    """Return True if letters that stand alone are a word, not a product of variables."""
+    return len(text) > 1 and text.isalnum() and not is_name(text) and not is_function(text)
+
+
 def is_function(word: str) -> bool:
     """Return True if a word or command is the name of a function."""
     name = SAME.get(word, word)
@@ -91,6 +96,20 @@ _LINE = re.compile(
     r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
     re.IGNORECASE,
 )
+_FRACTION = re.compile(
+    r"(an?|one|two|three|four|five|six|seven|eight|nine)[ -]"
+    r"(half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?)"
+)
+_PARTS: Final = {
+    "half": 2,
+    "halve": 2,
+    "third": 3,
+    "quarter": 4,
+    "fifth": 5,
+    "eighth": 8,
+    "ninth": 9,
+}
+_NOWHERE: Final = ("dne", "d.n.e", "does not exist", "doesn't exist", "nonexistent", "not exist")
 _NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
 REAL_LINE: Final = r"(-\infty ,\infty )"
 
@@ -121,11 +140,17 @@ def number_in_words(text: str) -> int | None:
 
 def spelled_out(cleaned: str) -> str:
     """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
-    if not cleaned[:1].isalpha():
+    if not cleaned[:1].isalpha() or len(cleaned) >= 60:
         return cleaned
     number = number_in_words(cleaned)
     if number is not None:
         return str(number)
+    if part := _FRACTION.fullmatch(cleaned):
+        top, bottom = number_in_words(part[1]), part[2].lower().removesuffix("s")
+        bottom = _PARTS.get(bottom) or number_in_words(bottom.removesuffix("th"))
+        return f"{1 if part[1] in ('a', 'an') else top}/{bottom}" if bottom else cleaned
+    if cleaned.lower() in _NOWHERE:
+        return r"\text{does not exist}"
     if _LINE.fullmatch(cleaned):
         return REAL_LINE
     return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned

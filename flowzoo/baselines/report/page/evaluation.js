@@ -47,7 +47,7 @@ const headline = (value, ends, words) => h("div", { class: "panel headline" }, h
 const notes = (facts) => [
   facts.finished ? null : h("p", { class: "panel bad note" }, "This evaluation is not finished, or has grown: the figures are those of the episodes that are there."),
   facts.alarms && facts.alarms.length ? findings(facts.alarms.map(({ cause, text }) => ({ level: "warn", label: "Warning", title: cause.replace("/", ": "), text }))) : null,
-  facts.ungraded ? h("p", { class: "note" }, `Not graded, and not counted: ${facts.ungraded.join(", ")}.`) : null,
+  facts.unknown ? h("p", { class: "note" }, `Unknown, and not counted: ${Object.entries(facts.unknown).map(([name, reason]) => `${name} (${reason})`).join(", ")}.`) : null,
   facts.protocol_line ? h("p", { class: "note" }, bdi(facts.protocol_line)) : null,
 ];
 
