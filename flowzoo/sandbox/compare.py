@@ -326,7 +326,7 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
     if math.isinf(value) or math.isinf(target):
         return False
     is_whole = expected.lstrip(b"+-").isdigit()
-    if is_whole and abs(target) > WHOLE:
+    if is_whole and abs(target) >= WHOLE:
         return value == target and Decimal(token.decode()) == Decimal(expected.decode())
     return floats_match(value, target, is_whole, rule)
 
@@ -440,7 +440,7 @@ def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
         return number == target
     if math.isnan(number) or math.isnan(target):
         return False
-    if type(expected) is int and abs(target) > WHOLE:
+    if type(expected) is int and abs(target) >= WHOLE:
         return bool(value == expected)
     return floats_match(number, target, type(expected) is int, rule)
 

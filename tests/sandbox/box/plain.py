@@ -5,9 +5,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-# Solution, test and call in one namespace without a `__name__` of its own, a process for each.
+# Solution and test in one module, which is not `__main__`, and a process for each.
 HARNESS = """
-import json, os, resource, signal, sys
+import json, os, resource, signal, sys, types
 sys.set_int_max_str_digits(0)
 answers = []
 for source, test in json.load(sys.stdin):
@@ -19,10 +19,10 @@ for source, test in json.load(sys.stdin):
         signal.setitimer(signal.ITIMER_PROF, 10)
         signal.setitimer(signal.ITIMER_REAL, 300)
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
-        names = {}
+        module = sys.modules["solution"] = types.ModuleType("solution")
         try:
-            exec(compile(source, "solution", "exec"), names)
-            exec(compile(test, "test", "exec"), names)
+            exec(compile(source, "solution", "exec"), vars(module))
+            exec(compile(test, "test", "exec"), vars(module))
         except BaseException:
             os._exit(1)
         os._exit(0)

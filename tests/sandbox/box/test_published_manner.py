@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from flowzoo.sandbox import EXACT, CallTest, CheckTest, Limits, Program, Sandbox, StdinTest
+from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, StdinTest
+from flowzoo.sandbox.program import EXACT
 from tests.sandbox.box.plain import passes, prints
 from tests.tables import read_tables
 
@@ -40,8 +41,8 @@ def check_outputs(sandbox: Sandbox, sources: Sequence[str]) -> None:
     other = [
         (source, code, output, verdict.cases)
         for source, (code, output), verdict in zip(sources, truth, verdicts, strict=True)
-        if (verdict.status, verdict.cases[0].stdout)
-        != ("RE" if code else "AC", output[: len(verdict.cases[0].stdout)])
+        if verdict.status != ("RE" if code else "AC")
+        or not output.startswith(verdict.cases[0].stdout.rstrip("…"))
     ]
     assert not other
     assert sum(len(output) > 0 for _, output in truth) >= LEAST
@@ -95,7 +96,7 @@ def results() -> list[tuple[str, str]]:
     """Functions that return something other than plain data, with tests that use it."""
     pairs = [
         (f"import datetime, array, itertools\ndef f():\n    return {result}", test)
-        for result, test in product(TABLES["results"], TABLES["uses"])
+        for result, test in [*product(TABLES["results"], TABLES["uses"])][::3]
     ]
     return pairs + [(source, test) for source, test in TABLES["generators"]]
 

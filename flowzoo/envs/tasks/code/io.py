@@ -201,7 +201,8 @@ def runs_here(source: str) -> bool:
         tables += table.get_children()
         for symbol in table.get_symbols():
             if table is top or symbol.is_global():
-                (bound if symbol.is_assigned() else used).add(symbol.get_name())
+                has = symbol.is_assigned() or symbol.is_imported()
+                (bound if has else used).add(symbol.get_name())
     # A star may bring any name; the presupposed names of a class `Solution` are imported so.
     return used <= bound or "import *" in source or "class Solution" in source
 
