@@ -15,8 +15,8 @@ from inside import describe, print_trace, say
 # Exceptions that silently end a loop around the call (`map`, `zip`), and so a test.
 CONTROL_FLOW = (StopIteration, StopAsyncIteration)
 
-# A result that is no plain data stays with the program; it is sent as `codec.Remote("", (name of the
-# type, truth, number, is an iterator))`. The message of a call whose content is the dict `{number:
+# A result that is no plain data stays with the program; it is sent as `codec.Remote("", (type's
+# name, truth, number, is an iterator))`. The message of a call whose content is the dict `{number:
 # serial}` asks for the next items of the iteration `serial` over that result; the answer is a list
 # of encoded items and the end: None if more may follow, True, or class and message of an exception.
 # The first answer has one item and later ones as many as were sent, so few are computed that the

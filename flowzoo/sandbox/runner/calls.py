@@ -72,7 +72,7 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
             raise NameError(f"name '{name}' is not defined")
         return scope[name] if args is None else scope[name](*args, **kwargs)
 
-    kept = KeptResults(most, DICTS)
+    results = KeptResults(most, DICTS)
     while True:
         message = hear()
         call = message[1:]
@@ -81,11 +81,11 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
         try:
             given = codec.decode(call, make)
             if type(given) is dict:
-                reply = wire.RETURNED + kept.encode_items(given)
+                reply = wire.RETURNED + results.encode_items(given)
             else:
                 args, kwargs = (given, kwargs) if type(given) is tuple else given
                 args = join_shared(args)
-                reply = wire.RETURNED + kept.encode(function(*args, **kwargs))
+                reply = wire.RETURNED + results.encode(function(*args, **kwargs))
         except codec.EncodingTooLargeError:
             say(b"O")
             continue

@@ -15,7 +15,7 @@ import struct
 import sys
 import types
 from os import getpid
-from typing import Any, NoReturn
+from typing import Any
 
 from wire import RECORD
 
@@ -113,6 +113,7 @@ def prepare(path: list[str]) -> None:
     for name in ("exit", "quit"):  # from the site module, which is not loaded
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
+    open_module(MAIN)  # in place of the runner's
 
 
 def open_module(name: str) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def report(error: BaseException) -> int:
     return 1
 
 
-def finish(code: int) -> NoReturn:
+def finish(code: int) -> None:
     """End like the interpreter: threads, exit functions, buffers, objects, buffers."""
     try:
         if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
@@ -216,10 +217,11 @@ def _flush(code: int) -> int:
 
 
 def _delete_objects() -> None:
-    # Only objects of the program are collected: those of its box are frozen. A file stays if an
-    # older module or a thread has it.
+    # Only objects of the program are collected, since older ones are frozen. A file stays if an older
+    # module or a thread has it.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    gc.collect()  # sorts objects, so that a cycle with a file is flushed from outside to inside
+    if gc.isenabled():
+        gc.collect()  # sorts objects, so that a cycle with a file is flushed from outside to inside
     sys.modules.pop(MAIN, None)
     gc.collect()
     for item in gc.get_objects():

@@ -66,6 +66,13 @@ def test_a_main_guard_does_not_run(sandbox):
     assert [verdict.status == "AC" for verdict in verdicts] == truth
 
 
+def test_the_module_that_calls_a_program_has_nothing(sandbox):
+    source = "import __main__\nnames = {*vars(__main__)}\ndef f(): return sorted(names)"
+    parts = "__builtins__ __doc__ __file__ __loader__ __name__ __package__ __spec__"
+    verdict = sandbox.run_sync([Program(source, "f")], [[CallTest((), parts.split())]], LIMITS)[0]
+    assert verdict.status == "AC", verdict.cases
+
+
 def test_a_program_that_prints_is_main(sandbox):
     sources = [
         f"def f(x):\n    return x + {number}\nif __name__ == {name}:\n    print(f(1))\nprint(2)"

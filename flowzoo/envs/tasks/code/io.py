@@ -10,19 +10,21 @@ import pickletools
 import re
 import symtable
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flowzoo.errors import DataError
-from flowzoo.sandbox.program import CallTest, Compare, StdinTest, Test
+from flowzoo.sandbox.program import CallTest, Compare, StdinTest
 
+IoTest = CallTest | StdinTest
 VALUES = Compare("number", 1e-9, 1e-9, tuples_as_lists=True)
 TEXTS = Compare("number")
 
 
 def io_tests(
     where: str, value: Any, function: str | None, wrapped: bool = True
-) -> tuple[str | None, tuple[Test, ...]]:
+) -> tuple[str | None, tuple[IoTest, ...]]:
     """The name of the function that is called (None: stdin style), and the tests."""
     value = _json(where, value) if isinstance(value, str) else value
     if isinstance(value, dict) and "test_cases" in value:
@@ -81,7 +83,7 @@ def _called_name(where: str, item: dict[str, Any], function: str | None) -> Any:
     return named
 
 
-def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[Test, ...]:
+def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[IoTest, ...]:
     return tuple(
         StdinTest(_lines(where, given), _lines(where, expected), TEXTS) for given, expected in pairs
     )
@@ -96,7 +98,7 @@ def _lines(where: str, value: Any) -> str:
     return value
 
 
-def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Test, ...]:
+def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[IoTest, ...]:
     # Arguments are lists, or texts with one JSON value per line (then outputs are also JSON).
     if all(isinstance(given, str) for given, _ in pairs):
         pairs = [_parse_lines(where, given, expected) for given, expected in pairs]
@@ -110,7 +112,7 @@ def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Tes
 
 
 def _whole_keys(value: Any) -> Any:
-    # JSON has only texts as keys; APPS reads those of a dict, or of dicts in a list, as integers.
+    # JSON has only texts as keys; APPS reads the keys of a dict, or of dicts in a list, as integers.
     if isinstance(value, list):
         return [_whole_keys(item) if isinstance(item, dict) else item for item in value]
     try:
@@ -212,8 +214,14 @@ _DECIMAL = re.compile(r"(?<![\w.])-?(?:\d*\.(\d+)(?:e[-+]?\d+)?|\d+e-\d+)(?![\w.
 _ROUNDED = re.compile(r"\b(?:error|precision|decimal|toleran\w+|approximat\w+|round\w*)\b", re.I)
 
 
+def with_rule(text: str, tests: Iterable[IoTest], outputs: list[Any]) -> tuple[IoTest, ...]:
+    """Tests of a problem with this statement and these outputs, compared by its rule."""
+    rule = output_rule(text, outputs)
+    return tuple(replace(test, compare=replace(test.compare, **rule)) for test in tests)
+
+
 def output_rule(text: str, outputs: list[Any]) -> dict[str, Any]:
-    """How the outputs of a problem with this statement are compared: fields of `Compare`."""
+    """Fields of `Compare` for the outputs of a problem with this statement."""
     # There is a tolerance if an output is a decimal fraction or the statement speaks of rounding.
     # Decimals with a final zero beside others of another length are words (`1.10` after `1.9`).
     if _ROUNDED.search(text):

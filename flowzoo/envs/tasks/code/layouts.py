@@ -31,19 +31,20 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from flowzoo.envs.tasks.code.io import (
+    IoTest,
     function_name,
     io_tests,
     listed_tests,
-    output_rule,
     paired_tests,
     python_reference,
     runs_here,
+    with_rule,
 )
 from flowzoo.envs.tasks.rows import (
     Columns,
@@ -379,8 +380,8 @@ def _contest_row(
     starter: str,
     function: str | None,
     is_method: bool,
-    public: tuple[Test, ...],
-    hidden: tuple[Test, ...],
+    public: tuple[IoTest, ...],
+    hidden: tuple[IoTest, ...],
     solution: str,
 ) -> CodeRow:
     entry = f"Solution.{function}" if function and is_method else function
@@ -390,26 +391,22 @@ def _contest_row(
         else "Write a program that reads the input from stdin and prints the output."
     )
     parts = [text.strip(), how, starter.strip()]
-    rule = output_rule(text, [test.expected for test in (*public, *hidden)])
-    public, hidden = (
-        tuple(replace(test, compare=replace(test.compare, **rule)) for test in tests)
-        for tests in (public, hidden)
-    )
+    outputs = [test.expected for test in (*public, *hidden)]
     return CodeRow(
         line,
         "\n\n".join(part for part in parts if part),
         entry,
-        public,
-        hidden,
+        with_rule(text, public, outputs),
+        with_rule(text, hidden, outputs),
         solution,
         SOLUTION_PRELUDE if entry and is_method else "",
         public_grade=True,
     )
 
 
-def _is_shown(test: Test, text: str) -> bool:
+def _is_shown(test: IoTest, text: str) -> bool:
     # True if the statement contains the input and the output as separate lines.
-    if isinstance(test, CallTest | CheckTest):
+    if isinstance(test, CallTest):
         return False
     lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"
     parts = (
