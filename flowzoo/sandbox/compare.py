@@ -109,6 +109,8 @@ def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
     negative = a[i] == 45
     if negative or a[i] == 43:
         i += 1
+    if i + 1 < end and a[i] == 48 and 48 <= a[i + 1] <= 57:
+        return _NO_NUMBER, 0.0
     mantissa, digits, decimals, seen, dot = 0, 0, 0, 0, False
     while i < end and (48 <= a[i] <= 57 or (a[i] == 46 and not dot)):
         if a[i] == 46:
@@ -226,11 +228,11 @@ def _match(
 #   text.
 # - `number`: as `tokens`, but two different tokens are also equal if both are finite decimal
 #   numbers (`-1`, `.5`, `1e-3`; no `_`, no hexadecimal, no nan or inf) and differ by at most
-#   `max(absolute, relative * |expected|)`. Two whole numbers must be equal, of any length and
-#   spelling (`1e9` is not `1000000007`): a tolerance is only for rounded values. Beyond 2**53,
-#   where doubles do not represent all integers, a float must be the nearest double to an integer
-#   in digits, but two floats may differ. For an integer in digits the relative part is at most
-#   0.001.
+#   `max(absolute, relative * |expected|)`. A leading zero makes a word: `7` is not `007`. Two whole
+#   numbers must be equal, of any length and spelling (`1e9` is not `1000000007`): a tolerance is
+#   only for rounded values. If the expected number is an integer in digits, this also holds beyond
+#   2**53, where doubles do not represent all integers; two floats may differ there. For an integer
+#   in digits the relative part is at most 0.001.
 
 # Bytes compared in Python from which loading the kernel pays; loading takes 0.3 s (2.5 s at the
 # first use after an installation, for compilation).
@@ -240,7 +242,7 @@ BATCH_ABOVE: Final = 1_000  # bytes of a batch below which a call of the kernel 
 LONG: Final = 500
 
 # The alternatives start differently, so matching is linear.
-_NUMBER: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER: Final = re.compile(rb"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def texts_match(
@@ -323,7 +325,10 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
     value, target = float(token), float(expected)
     if math.isinf(value) or math.isinf(target):
         return False
-    return floats_match(value, target, expected.lstrip(b"+-").isdigit(), rule)
+    is_whole = expected.lstrip(b"+-").isdigit()
+    if is_whole and abs(target) >= WHOLE:
+        return value == target and Decimal(token.decode()) == Decimal(expected.decode())
+    return floats_match(value, target, is_whole, rule)
 
 
 def _split_sign(whole: bytes) -> tuple[bool, bytes]:
@@ -435,6 +440,8 @@ def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
         return number == target
     if math.isnan(number) or math.isnan(target):
         return False
+    if type(expected) is int and abs(target) >= WHOLE:
+        return bool(value == expected)
     return floats_match(number, target, type(expected) is int, rule)
 
 

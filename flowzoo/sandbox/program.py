@@ -100,7 +100,7 @@ class Compare:
     `exact`: equal text (stdin style), equal values of equal types (call style). `tokens`: equal
     after splitting at white space. `number`: as tokens, but two numbers (call style: at least one
     of them a float) may differ by `absolute` or, relative to the expected one, by `relative`; two
-    integers must be equal in any spelling.
+    integers must be equal in any spelling, and a text with a leading zero is no number.
     """
 
     mode: Mode = "tokens"
@@ -124,7 +124,8 @@ class Program:
     """Untrusted Python source.
 
     `entry` is None for a program that reads stdin and prints, else the callable of its call tests:
-    the name of a function, or `Class.method` (with an instance made without arguments).
+    the name of a function, or `Class.method` (with an instance made without arguments). A program
+    with an entry runs as an imported module does, under a name other than `__main__`.
     """
 
     source: str
@@ -144,9 +145,9 @@ class StdinTest:
 class CallTest:
     """Call the entry and compare its result with `expected`.
 
-    Arguments and expected value are plain data: None, bool, int, float, complex, str, bytes, and
-    lists, tuples, sets, frozensets and dicts of them. Types count: a tuple is not a list, True is
-    not 1; only a returned Counter, OrderedDict or defaultdict counts as a dict.
+    Arguments and expected value are plain data: None, bool, int, float, complex, str, bytes, dates,
+    ranges, and lists, tuples, sets, frozensets and dicts of them. Types count: a tuple is not a
+    list, True is not 1; only a returned Counter, OrderedDict or defaultdict counts as a dict.
     """
 
     args: tuple[Any, ...]

@@ -1,5 +1,7 @@
 import math
 import time
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import compare
-from flowzoo.sandbox.compare import text_matches, texts_match
+from flowzoo.sandbox.compare import text_matches, texts_match, values_match
 from flowzoo.sandbox.program import EXACT, TOKENS, Compare
 from tests.tables import read_tables
 
@@ -36,11 +38,40 @@ TABLES = read_tables(__file__)
         ("\udcff", "\udcff", EXACT, False),
         ("\ud800", "\ud800", NUMBER, False),
         ("9" * 5000, "9" * 4999 + "8", NUMBER, False),
-        ("0" * 5000 + "9", "9", NUMBER, True),
+        ("0" * 5000 + "9", "9", NUMBER, False),
     ],
 )
 def test_one_row(path, output, expected, rule, same):
     assert texts_match([output], [expected], [rule]) == [same]
+
+
+INTEGERS = [sign * (2**53 + step * 10**power + odd) for sign in (1, -1) for step in (0, 1, 7)
+            for power in (15, 18, 25) for odd in (0, 1, 3)]  # fmt: skip
+SPELLINGS = [
+    str, "{}.0".format, "{:+d}".format, lambda n: repr(float(n)), lambda n: f"{float(n):.1f}",
+    lambda n: f"{float(n):e}", lambda n: f"{Decimal(n):E}", lambda n: f"{n + 1}.0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spell", SPELLINGS, ids=range(len(SPELLINGS)))
+def test_whole_numbers_are_exact_beyond_the_doubles(path, spell):
+    outputs = [*map(spell, INTEGERS)]
+    right = [Fraction(output) == number for output, number in zip(outputs, INTEGERS, strict=True)]
+    assert texts_match(outputs, [*map(str, INTEGERS)], [NUMBER] * len(INTEGERS)) == right
+    values = [(Decimal(output), float(output)) for output in outputs]
+    for number, same, (decimal, rounded) in zip(INTEGERS, right, values, strict=True):
+        assert values_match(decimal, number, NUMBER) == same
+        assert values_match(rounded, number, NUMBER) == (int(rounded) == number)
+
+
+def test_a_leading_zero_makes_a_word(path):
+    words = [f"{sign}{number:0{width}d}" for sign in ("", "-") for number in (0, 7, 10, 256)
+             for width in (5, 6, 9)] + ["00.5", "-007.10", "01e3", "0000"]  # fmt: skip
+    numbers = [repr(float(word)) for word in words] + [str(int(float(word))) for word in words]
+    rules = [NUMBER] * len(words)
+    assert texts_match(words, words, rules) == [True] * len(words)
+    for output, word in zip(numbers, words * 2, strict=True):
+        assert texts_match([output, word], [word, output], [NUMBER] * 2) == [False, False]
 
 
 def test_rows_do_not_leak_into_each_other(path):

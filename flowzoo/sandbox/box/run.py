@@ -175,7 +175,7 @@ class CheckSession:
             self.ended = Case("OLE", f"a result of {largest} bytes")
         elif self.answers > self.calls:
             self.ended = Case("RE", "it answered a call that was not made")
-        elif not kinds <= {wire.RETURNED, wire.UNPLAIN, wire.RAISED}:
+        elif not kinds <= {wire.RETURNED, wire.RAISED}:
             self.ended = UNREADABLE_CASE
         elif wire.RAISED in kinds:
             for message in messages:

@@ -11,4 +11,5 @@ try:
     exec(code, scope)
 except BaseException as error:
     status = report(error)
+del code, scope  # the last references to what the program left
 finish(status)

@@ -11,6 +11,7 @@ from typing import Any
 
 import codec
 import wire
+from answers import KeptResults
 from changes import SharedArgument, describe_changes, join_shared
 from inside import HEARS, JOB, PEAK, describe, one_line, plain_line, print_trace, say
 
@@ -71,6 +72,7 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
             raise NameError(f"name '{name}' is not defined")
         return scope[name] if args is None else scope[name](*args, **kwargs)
 
+    results = KeptResults(most, DICTS)
     while True:
         message = hear()
         call = message[1:]
@@ -78,14 +80,12 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
         kwargs: dict[str, Any] = {}
         try:
             given = codec.decode(call, make)
-            args, kwargs = (given, kwargs) if type(given) is tuple else given
-            args = join_shared(args)
-            result = function(*args, **kwargs)
-            try:
-                reply = wire.RETURNED + codec.encode(result, most, DICTS)
-            except codec.UnsupportedTypeError as error:
-                truth = b"T" if result else b"F"
-                reply = wire.UNPLAIN + truth + str(error).encode("utf-8", "surrogatepass")
+            if type(given) is dict:
+                reply = wire.RETURNED + results.encode_items(given)
+            else:
+                args, kwargs = (given, kwargs) if type(given) is tuple else given
+                args = join_shared(args)
+                reply = wire.RETURNED + results.encode(function(*args, **kwargs))
         except codec.EncodingTooLargeError:
             say(b"O")
             continue

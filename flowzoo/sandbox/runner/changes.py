@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from opcode import opmap
 from typing import Any
 
@@ -163,13 +163,22 @@ def _spoil(old: Any, name: str) -> None:
 
 
 class OpaqueResult:
-    """A result that is not plain data: it only has a truth value and equals nothing."""
+    """A result that is not plain data: it has a truth value and items, and equals nothing."""
 
-    def __init__(self, name: str, truth: bool) -> None:
+    def __init__(
+        self, name: str, truth: bool, iterate: Callable[[int], Iterator[Any]] | None = None
+    ) -> None:
         self._name, self._truth = name, truth
+        self._iterate, self._serial = iterate, 0  # the number of iterations so far
 
     def __bool__(self) -> bool:
         return self._truth
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._iterate is None:
+            raise TypeError(f"{self._name} is no plain data")
+        self._serial += 1
+        return self._iterate(self._serial)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the program returned {self._name}, which is no plain data")

@@ -9,17 +9,16 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import codec
 import wire
+from answers import give_up, read_answer
 from calls import hear
-from changes import OpaqueResult, is_for_effect, mark_shared, repeat_changes
+from changes import is_for_effect, mark_shared
 from foresee import MOST_CALLS, MOST_SOURCE, Foresight, Listener, lenient_code, mortal_stand_in
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
 
-# Exceptions that silently end a loop around the call (`map`, `zip`), and so a test.
-CONTROL_FLOW = (StopIteration, StopAsyncIteration)
 # Number of single calls of a test before calls are predicted; many tests have no more.
 ALONE = 1
 
@@ -100,6 +99,10 @@ class Caller:
             call = encode_call(args, kwargs, sys._getframe(1))
         except codec.UnsupportedTypeError as error:
             raise TypeError(f"an argument is no plain data: {error}") from None
+        return read_answer(self.ask(call), call, args, kwargs, self.ask)
+
+    def ask(self, call: bytes) -> bytes:
+        """Send a call unless it was predicted, and return the answer."""
         if not self._sent:
             self._send(call)
         if self._sent.popleft() != call:
@@ -109,7 +112,7 @@ class Caller:
             os._exit(0)
         if self._foresight is not None:
             self._known.append((call, answer))
-        return read_answer(answer, call, args, kwargs)
+        return answer
 
     def _send(self, call: bytes) -> None:
         self._alone += 1
@@ -140,46 +143,3 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.Fram
 def encode_scalars(args: tuple[int | str, ...]) -> bytes:
     """The message of a call that may also have been predicted."""
     return wire.CALL + codec.encode(args)
-
-
-def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Read the result of a call with these arguments; a call for its effect changes them."""
-    changes, answer = wire.split_changes(answer)
-    if changes:
-        try:
-            if call[:1] != wire.EFFECT:
-                raise ValueError("changes that were not requested")
-            repeat_changes(changes, args, kwargs)
-        except ValueError:
-            give_up(wire.UNREADABLE)
-    kind, content = answer[:1], answer[1:]
-    if kind == wire.UNPLAIN:
-        return OpaqueResult(content[1:].decode("utf-8", "replace"), content[:1] == b"T")
-    try:
-        value = codec.decode(content)
-    except ValueError:
-        give_up(wire.UNREADABLE)
-    if kind == wire.RETURNED:
-        return value
-    if kind != wire.RAISED or not is_raised(value):
-        give_up(wire.UNREADABLE)
-    name, message = value
-    cls = getattr(builtins, name, None)
-    if isinstance(cls, type) and issubclass(cls, Exception) and cls not in CONTROL_FLOW:
-        try:
-            error = cls(message)
-        except TypeError:  # a class whose exceptions need more arguments than a message
-            error = RuntimeError(f"{name}: {message}")
-        raise error
-    raise RuntimeError(f"{name}: {message}")
-
-
-def is_raised(value: Any) -> bool:
-    """True if a decoded value is a class name and a message."""
-    return type(value) is tuple and len(value) == 2 and all(type(part) is str for part in value)
-
-
-def give_up(why: bytes) -> NoReturn:
-    """Report to the host why the test cannot continue, and end."""
-    say(b"Q", why)
-    os._exit(0)

@@ -7,6 +7,7 @@ everything. It is safe on hostile bytes: their number bounds time and memory.
 from __future__ import annotations
 
 import builtins
+import importlib
 import struct
 import sys
 from collections import Counter, deque
@@ -21,8 +22,9 @@ MOST_COLLISIONS = 64
 # its bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S`, `B` and
 # `V` (bytearray): a length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M`
 # dict: a count and the members; `N`, `T`, `F`: no content; `Q` Fraction: a tuple of two ints; `X`
-# Decimal and `Y` builtin type: its text; `O`: an object of the other side, by name or by a call of
-# the name: the tuple (name, arguments or None, keywords).
+# Decimal and `Y` builtin type: its text; `P` a value of `_ARGUMENTS` or a view of a dict: the tuple
+# (name, what makes it); `O`: an object of the other side, by name or by a call of the name: the
+# tuple (name, arguments or None, keywords).
 _NAME = type.__dict__["__name__"].__get__  # the original, which no metaclass can replace
 _LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _SHORT_INT, _J = struct.Struct("<cq"), ord("J")
@@ -38,6 +40,16 @@ TYPES = frozenset(
     (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
 )
 _TYPES = {cls.__name__: cls for cls in TYPES}
+# Module of each type whose values are sent as arguments that make them, and methods for views.
+_ARGUMENTS = {
+    "range": "builtins", "array": "array", "date": "datetime", "datetime": "datetime",
+    "time": "datetime", "timedelta": "datetime", "timezone": "datetime",
+}  # fmt: skip
+_VIEWS: dict[type, tuple[str, Callable[[Any], dict[Any, Any]]]] = {
+    type({}.keys()): ("keys", dict.fromkeys),
+    type({}.values()): ("values", lambda view: dict(enumerate(view))),
+    type({}.items()): ("items", dict),
+}
 # Most bits of a Fraction's parts and characters of a Decimal: their arithmetic is quadratic.
 LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400
 
@@ -151,7 +163,24 @@ def _put_number(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[
     elif tuple in type.__dict__["__mro__"].__get__(kind) and hasattr(kind, "_fields"):
         _put(out, tuple(tuple.__iter__(value)), depth, most, dicts)
         return
+    else:
+        parts = _parts_of(value)
+        if parts is not None:
+            out += b"P"
+            _put(out, parts, depth + 1, most, dicts)
+            return
     raise UnsupportedTypeError(_NAME(kind))
+
+
+def _parts_of(value: Any) -> tuple[Any, ...] | None:
+    kind = type(value)
+    if kind in _VIEWS:
+        name, to_dict = _VIEWS[kind]
+        return name, to_dict(value)
+    name = _NAME(kind)
+    if name in _ARGUMENTS and kind is _class(_ARGUMENTS[name], name):
+        return name, *kind.__reduce_ex__(value, 2)[1]
+    return None
 
 
 def _class(module: str, name: str) -> Any:
@@ -175,11 +204,13 @@ def _take(data: bytes, offset: int, depth: int, make: Make | None) -> tuple[Any,
         return _DOUBLE.unpack_from(data, offset)[0], offset + 8
     if tag == b"C":
         return complex(*_COMPLEX.unpack_from(data, offset)), offset + 16
-    if tag in (b"Q", b"O"):
+    if tag in (b"Q", b"P", b"O"):
         if depth >= DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} deep")
         parts, offset = _take(data, offset, depth + 1, make)
-        return _fraction(*parts) if tag == b"Q" else _remote(make, *parts), offset
+        if tag == b"O":
+            return _remote(make, *parts), offset
+        return (_fraction if tag == b"Q" else _from_parts)(*parts), offset
     (size,) = _LENGTH.unpack_from(data, offset)
     offset += 4
     if size > len(data) - offset:  # also for containers, whose members have at least one byte
@@ -245,6 +276,14 @@ def _decimal(content: bytes) -> Any:
     if value.is_snan():
         raise ValueError("a decimal that signals at each use")
     return value
+
+
+def _from_parts(name: Any, *parts: Any) -> Any:
+    if name in ("keys", "values", "items"):
+        return getattr(dict, name)(*parts)
+    if name == "array" and type(parts[-1]) is not list:
+        raise ValueError("an array of something other than a list")
+    return getattr(importlib.import_module(_ARGUMENTS[name]), name)(*parts)
 
 
 def _remote(make: Make | None, name: Any, args: Any, kwargs: Any) -> Any:

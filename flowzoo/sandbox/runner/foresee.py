@@ -26,8 +26,9 @@ _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
 
 # Encodes the call in this frame; raises if an argument is not plain data, such as a stand-in.
 Call = Callable[[tuple[Any, ...], dict[str, Any], types.FrameType], bytes]
-# Reads the answer to a call with these arguments: returns a result or raises an exception.
-Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]"], Any]
+# Reads the answer to a call with these arguments: returns a result or raises an exception. The last
+# argument returns the answer to a message.
+Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]", Callable[[bytes], bytes]], Any]
 Tell = Callable[[list[bytes]], None]  # receives predicted calls
 # Runs the test's code in a fresh namespace with this entry; the flag means to ignore failures.
 Run = Callable[[Callable[..., Any], bool], None]
@@ -133,16 +134,21 @@ class Listener:
             self.ended = True
             raise _EnoughError from None
         if index < self.start:
-            if self.known[index][0] != call:
-                self.ended = True
-                raise _EnoughError
-            self.calls.append(call)
-            return self.read(self.known[index][1], call, args, kwargs)
+            return self.read(self.recall(call), call, args, kwargs, self.recall)
         self.calls.append(call)
         if index >= self.told + self._at_once:
             self.tell_rest()
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         return self.result
+
+    def recall(self, call: bytes) -> bytes:
+        """Return the known answer to a call; end the prediction if there is none."""
+        index = len(self.calls)
+        if index >= self.start or self.known[index][0] != call:
+            self.ended = True
+            raise _EnoughError
+        self.calls.append(call)
+        return self.known[index][1]
 
     def tell_rest(self) -> None:
         """Pass on the calls found since the last time."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _io
 import _random
 import _sitebuiltins
 import atexit
 import builtins
+import contextlib
+import gc
 import io
 import os
 import struct
@@ -50,6 +53,8 @@ PEAK = struct.Struct("<Q")
 SAYS, JOB, HEARS = 3, 4, 5
 PROGRAM = "<program>"
 FILE = "program.py"  # path that a program sees as `__file__` and `sys.argv[0]`
+# Names of the program's module: alone, and with an entry that is called, as if it were imported.
+MAIN, IMPORTED = "__main__", "program"
 LINE = 300
 THREAD_STACK = 2 * 2**20
 _reseed, _random_source = _random.Random.seed, random._inst
@@ -93,9 +98,10 @@ def one_line(error: BaseException) -> bytes:
     return plain_line(f"{name}: {message}" if message else name)
 
 
-def prepare(path: list[str]) -> dict[str, Any]:
-    """Reset the interpreter to its initial state; return the namespace of `__main__`."""
+def prepare(path: list[str]) -> None:
+    """Reset the interpreter to its initial state."""
     # Called once, with a program's descriptors in place.
+    sys.set_int_max_str_digits(0)  # judges have no limit of digits
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     sys.argv[:] = [FILE]
@@ -104,14 +110,18 @@ def prepare(path: list[str]) -> dict[str, Any]:
     sys.executable = ""
     open_streams()
     threading.stack_size(THREAD_STACK)
-    main = types.ModuleType("__main__")
-    sys.modules["__main__"] = main
-    main.__dict__["__builtins__"] = builtins
-    main.__dict__["__file__"] = FILE
     for name in ("exit", "quit"):  # from the site module, which is not loaded
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
-    return main.__dict__
+    open_module(MAIN)  # in place of the runner's
+
+
+def open_module(name: str) -> dict[str, Any]:
+    """Make the module of a program; return its namespace."""
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__dict__["__builtins__"] = builtins
+    module.__dict__["__file__"] = FILE
+    return module.__dict__
 
 
 def open_streams() -> None:
@@ -180,23 +190,44 @@ def report(error: BaseException) -> int:
 
 
 def finish(code: int) -> None:
-    """End like the interpreter: threads, exit functions, buffers."""
+    """End like the interpreter: threads, exit functions, buffers, objects, buffers."""
     try:
         if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined] - what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException as error:
         sys.__excepthook__(type(error), error, error.__traceback__)
+    code = _flush(code)
+    try:
+        _delete_objects()
+    finally:
+        os._exit(_flush(code))
+
+
+def _flush(code: int) -> int:
     try:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except BaseException as error:
         sys.__excepthook__(type(error), error, error.__traceback__)
         code = 120
-    try:
+    with contextlib.suppress(BaseException):
         sys.stderr.flush()
-    finally:
-        os._exit(code)
+    return code
+
+
+def _delete_objects() -> None:
+    # Only objects of the program are collected, since older ones are frozen. A file stays if an older
+    # module or a thread has it.
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    if gc.isenabled():
+        gc.collect()  # sorts objects, so that a cycle with a file is flushed from outside to inside
+    sys.modules.pop(MAIN, None)
+    gc.collect()
+    for item in gc.get_objects():
+        if issubclass(type(item), _io._IOBase):
+            with contextlib.suppress(BaseException):
+                item.flush()
 
 
 def print_trace(error: BaseException) -> None:

@@ -16,6 +16,7 @@ import inside
 import linux
 import namespaces
 import opening
+import semaphores
 from channel import HostChannel, make_file
 from confine import BoxMode, ConfinementPlan, limit_all, make_ruleset, make_small_ruleset
 from job import BoxContext, RunnerJob
@@ -40,7 +41,6 @@ class BoxServer:
         self.mode = mode
         self.channel = channel
         self.plan = ConfinementPlan(mode)
-        self.scope: dict[str, Any] = {}  # namespace of programs
         self._uid = options.get("uid")
         self._packages: list[str] = options.get("packages", [])
         self._folder: str = options.get("folder") or "/tmp"
@@ -70,12 +70,13 @@ class BoxServer:
         self._place = Workspace(self.mode, self.plan.user, owned_tmp, everybody, self._folder)
         if self.mode.confined:
             self._build_confinement(libraries)
+            semaphores.install()
         else:
             inside.register_hooks()
         path = warm_up(own_modules)
         rehearse()
         with streams_in_place():
-            self.scope = inside.prepare(path)
+            inside.prepare(path)
         opening.patch()
         self.plan.base_memory = self._address_space()
 

@@ -29,6 +29,7 @@ ENVIRONMENT = {
 _ASIDE = 16
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
+_IMPORTED = ("call", "serve")  # styles of programs with an entry
 # Code, its namespace, functions that report an exception and end the process.
 LoadedProgram = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callable[[int], None]]
 
@@ -53,19 +54,19 @@ def main() -> LoadedProgram:
             channel.send(BROKEN, {}, detail=text)
         finally:
             os._exit(1)
-    scope = server.scope
     del server, channel
     task = side.serve()
     inside.wake_up()
     gc.enable()
-    return begin(task, scope), scope, inside.report, inside.finish
+    return *begin(task), inside.report, inside.finish
 
 
-def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
-    """Return the code of a stdin program; run the other styles to their end."""
+def begin(task: ProcessTask) -> tuple[types.CodeType, dict[str, Any]]:
+    """Return the code of a stdin program and its namespace; run the other styles to their end."""
     is_test = task.style in ("check", "lockstep", "alone")
     sources = task.blobs if is_test else task.blobs[:1]
     blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
+    scope = inside.open_module(inside.IMPORTED if task.style in _IMPORTED else inside.MAIN)
     if is_test:
         check.run_test(blobs, task.entry, scope, task.style)
         os._exit(0)
@@ -76,7 +77,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     opening.offer(blobs[0])
     if task.style == "stdin":
         os.closerange(inside.SAYS, inside.HEARS + 1)
-        return code
+        return code, scope
     function = calls.load(code, scope, task.entry)
     if function is not None and task.style == "call":
         calls.answer_calls(function, task.blobs[1:], task.most)

@@ -33,12 +33,12 @@ READY, CASE, DONE, BROKEN, DELAYED = 16, 17, 18, 19, 20
 
 # Messages of a session: records `length: u32 little endian, Q, message` in the format of the
 # processes, so runners forward them unchanged. Each starts with a byte for its kind. From the test:
-# C a call, the encoded tuple of arguments or list of that and the keywords; D a call for its effect
-# (see `changes`); ? the last answer cannot be read; ~ the test makes a call other than the
-# predicted one. From the program: R the encoded value, E encoded `(class name, message)`, U T or F,
-# the truth of a result that is not plain data, and the name of its type; A before an answer to D: a
-# length and encoded changes of arguments. Z, from the host to the test: no more answers follow.
-CALL, EFFECT, RETURNED, RAISED, UNPLAIN = b"C", b"D", b"R", b"E", b"U"
+# C a call, the encoded tuple of arguments or list of that and the keywords, or a request for items
+# (see `answers`); D a call for its effect (see `changes`); ? the last answer cannot be read; ~ the
+# test makes a call other than the predicted one. From the program: R the encoded value, E encoded
+# `(class name, message)`; A before an answer to D: a length and encoded changes of arguments. Z,
+# from the host to the test: no more answers follow.
+CALL, EFFECT, RETURNED, RAISED = b"C", b"D", b"R", b"E"
 CHANGED, NO_MORE, UNREADABLE, DEPARTED = b"A", b"Z", b"?", b"~"
 
 # Additional wall-clock seconds of a process per used CPU second, which distinguishes a running

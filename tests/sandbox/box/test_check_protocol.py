@@ -63,8 +63,9 @@ ANSWERS: dict[str, list[bytes]] = {
     "returned too deep": [b"R" + b"L\x01\0\0\0" * 60 + b"N"],
     "returned a length without content": [b"R" + b"L\xff\xff\xff\x7f"],
     "returned many": [b"R" + codec.encode(0)] * 50,
-    "unplain without a name": [b"U"],
-    "unplain of bytes": [b"U\xff\xfe"],
+    "a name of no result": [b"R" + codec.encode(codec.Remote("x"))],
+    "a result without its facts": [b"R" + codec.encode(codec.Remote(""))],
+    "a result of other facts": [b"R" + codec.encode(codec.Remote("", ("x", 1, 0, True)))],
 }
 
 

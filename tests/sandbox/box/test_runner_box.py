@@ -343,7 +343,8 @@ def is_open(fd):
 print([fd for fd in range(256) if is_open(fd)])
 print(sorted(os.environ))
 own = {'job', 'server', 'linux', 'monitor', 'channel', 'start', 'calls', 'inside', 'zygote',
-       'delays', 'changes', 'check', 'foresee', 'opening', 'codec', 'workspace'}
+       'delays', 'changes', 'check', 'foresee', 'opening', 'codec', 'workspace', 'answers',
+       'semaphores'}
 print([name for name in sys.modules if name in own])
 kinds = {type(o).__name__ for o in gc.get_objects()}
 own = {'BoxServer', 'RunnerJob', 'ProcessMonitor', 'HostChannel', 'BoxContext', 'Zygote',

@@ -1,7 +1,10 @@
 import math
 import struct
 import time
+from array import array
 from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
 from typing import Any
 
 import pytest
@@ -73,6 +76,35 @@ def test_codec_keeps_nan_and_ints_with_more_digits_than_python_prints():
     assert math.isnan(decode(encode([math.nan]))[0])
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        range(3), range(9, 1, -2), range(10**30), array("d", [0.5]), array("i"), date(2020, 2, 29),
+        datetime(2020, 1, 2, 3, tzinfo=UTC), clock(1, 2, 3, 4), timedelta(-3, 5), UTC,
+        {1: 2}.keys(), {1: [2]}.items(), [range(2), (array("b", [1]),)],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_codec_keeps_values_of_the_library(value):
+    found = decode(encode(value))
+    assert (type(found), found) == (type(value), value)
+    assert list(decode(encode({1: 2, 3: 4}.values()))) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("array", "i", range(10**12)), ("array", "i"), ("array", "x", [1]), ("date", 2020, 13, 1),
+        ("date", b"abcd"), ("keys", [1]), ("items",), ("system", "true"), (["range"], 1), (),
+        ("range", "3"), ("timedelta", 10**12), ("datetime", b"0123456789", 3), 7,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_codec_makes_no_other_values_from_arguments(parts):
+    with pytest.raises(ValueError, match=r"."):
+        decode(b"P" + encode(parts))
+
+
 class Liar(int):
     def __eq__(self, other: object) -> bool:
         return True
@@ -87,6 +119,10 @@ class Named(type):
 
 
 class Odd(metaclass=Named):
+    pass
+
+
+class Day(date):
     pass
 
 
@@ -107,7 +143,7 @@ def cycle() -> list:
         (iter([1]), "list_iterator"),
         (print, "builtin_function_or_method"),
         (memoryview(b"x"), "memoryview"),
-        (range(3), "range"),
+        (Day(2020, 1, 2), "Day"),
         (NotImplemented, "NotImplementedType"),
         (cycle(), "nested"),
     ],

@@ -25,20 +25,27 @@
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
 import contextlib
 import json
 import logging
-import pickletools
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from flowzoo.envs.tasks.code.io import (
+    IoTest,
+    function_name,
+    io_tests,
+    listed_tests,
+    paired_tests,
+    python_reference,
+    runs_here,
+    with_rule,
+)
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
@@ -62,7 +69,6 @@ from flowzoo.sandbox.program import (
     Compare,
     Limits,
     Program,
-    StdinTest,
     Test,
     package_names,
     package_remedy,
@@ -70,167 +76,6 @@ from flowzoo.sandbox.program import (
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox
-
-
-VALUES = Compare("number", 1e-9, 1e-9, tuples_as_lists=True)
-TEXTS = Compare("number")
-
-
-def io_tests(
-    where: str, value: Any, function: str | None, wrapped: bool = True
-) -> tuple[str | None, tuple[Test, ...]]:
-    """The name of the function that is called (None: stdin style), and the tests."""
-    value = _json(where, value) if isinstance(value, str) else value
-    if isinstance(value, dict) and "test_cases" in value:
-        value = value["test_cases"]
-    if isinstance(value, dict):
-        function = value.get("fn_name") or function
-        pairs = _pair(where, value.get("inputs"), value.get("outputs"))
-    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        function, pairs = _list_calls(where, value, function)
-    else:
-        raise DataError(
-            f"{where}: tests must have `inputs` and `outputs`, or be a list of objects with "
-            f"`input` and `output`; got {value!r:.80}."
-        )
-    if not function:
-        return None, _prints(where, pairs)
-    if not isinstance(function, str) or not function.isidentifier():
-        raise DataError(f"{where}: expected the name of a function, got {function!r:.80}.")
-    return function, _calls(where, pairs, wrapped)
-
-
-def _json(where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: the tests are not JSON ({error}).") from None
-
-
-def _pair(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
-        raise DataError(f"{where}: the tests have no lists `inputs` and `outputs`.")
-    if len(inputs) != len(outputs):
-        raise DataError(f"{where}: {len(inputs)} inputs, but {len(outputs)} outputs.")
-    return list(zip(inputs, outputs, strict=True))
-
-
-def _list_calls(
-    where: str, items: list[dict[str, Any]], function: str | None
-) -> tuple[Any, list[tuple[Any, Any]]]:
-    names = [_called_name(where, item, function) for item in items]
-    if any(name != names[0] for name in names):
-        raise DataError(f"{where}: the tests of one problem must all be of one type and function.")
-    pairs = [(item.get("input"), item.get("output")) for item in items]
-    if any(given is None or expected is None for given, expected in pairs):
-        raise DataError(f"{where}: a test has no `input` or no `output`.")
-    return names[0], pairs
-
-
-def _called_name(where: str, item: dict[str, Any], function: str | None) -> Any:
-    named = item.get("fn_name") or function
-    kind = item.get("type") or item.get("testtype") or ("functional" if named else "stdin")
-    if "stdin" in str(kind):
-        return None
-    if not named:
-        raise DataError(f"{where}: tests of type {kind!r} need the function's name (`fn_name`).")
-    return named
-
-
-def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[Test, ...]:
-    return tuple(
-        StdinTest(_lines(where, given), _lines(where, expected), TEXTS) for given, expected in pairs
-    )
-
-
-def _lines(where: str, value: Any) -> str:
-    # Text of stdin or stdout: a string, or a list of lines.
-    if isinstance(value, list):
-        return "".join(f"{line}\n" for line in value)
-    if not isinstance(value, str):
-        raise DataError(f"{where}: expected the text of an input or output, got {value!r:.80}.")
-    return value
-
-
-def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Test, ...]:
-    # Arguments are lists, or texts with one JSON value per line (then outputs are also JSON).
-    if all(isinstance(given, str) for given, _ in pairs):
-        pairs = [_parse_lines(where, given, expected) for given, expected in pairs]
-    elif wrapped and all(type(expected) is list and len(expected) == 1 for _, expected in pairs):
-        pairs = [(given, expected[0]) for given, expected in pairs]
-    if not all(isinstance(given, list) for given, _ in pairs):
-        raise DataError(f"{where}: the input of a call must be the list of its arguments.")
-    return tuple(CallTest(tuple(given), expected, {}, VALUES) for given, expected in pairs)
-
-
-def _parse_lines(where: str, given: str, expected: Any) -> tuple[Any, Any]:
-    arguments = [_json(where, line) for line in given.split("\n") if line.strip()]
-    return arguments, _json(where, expected) if isinstance(expected, str) else expected
-
-
-MOST_UNPACKED = 1 << 30  # most bytes of packed tests
-PYTHON_3 = 3  # the number of Python 3 among the languages of CodeContests
-_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
-_AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
-
-
-def listed_tests(where: str, value: Any) -> list[Any]:
-    """Read the list of tests in a column of LiveCodeBench; empty if the column is empty."""
-    if isinstance(value, str) and value.strip():
-        text = value if value.lstrip().startswith("[") else _unpack(where, value)
-        value = _json(where, text)
-    if value in (None, ""):
-        return []
-    if not isinstance(value, list):
-        raise DataError(f"{where}: expected a list of tests, got {value!r:.80}.")
-    return value
-
-
-def _unpack(where: str, packed: str) -> str:
-    try:
-        stream = zlib.decompressobj()
-        data = stream.decompress(base64.b64decode(packed, validate=True), MOST_UNPACKED)
-        if not stream.eof:
-            raise DataError(
-                f"{where}: packed tests of more than {MOST_UNPACKED} bytes, or cut off."
-            )
-        steps = list(pickletools.genops(data))
-    except (binascii.Error, zlib.error, ValueError) as error:
-        raise DataError(f"{where}: the tests are neither JSON nor packed ({error}).") from None
-    texts = [value for step, value, _ in steps if step.name in _TEXTS]
-    if len(texts) != 1 or any(step.name not in (*_TEXTS, *_AROUND) for step, _, _ in steps):
-        raise DataError(f"{where}: the packed tests are not a single text.")
-    return str(texts[0])
-
-
-def function_name(where: str, metadata: Any) -> str | None:
-    """Read the function name in LiveCodeBench's `metadata`; None: a program that prints."""
-    if isinstance(metadata, str) and metadata.strip():
-        try:
-            metadata = json.loads(metadata)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: column 'metadata' is not JSON ({error}).") from None
-    name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
-    return name or None
-
-
-def paired_tests(where: str, record: Mapping[str, Any], name: str) -> dict[str, list[Any]]:
-    """Read a column of CodeContests as inputs and outputs; both empty if it is missing."""
-    value = record.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise DataError(f"{where}: column {name!r} must have `input` and `output`.")
-    inputs, outputs = value.get("input"), value.get("output")
-    if len(inputs or ()) != len(outputs or ()):
-        raise DataError(f"{where}: column {name!r} has different numbers of inputs and outputs.")
-    return {"inputs": list(inputs or ()), "outputs": list(outputs or ())}
-
-
-def python_reference(solutions: Any) -> str:
-    """The first solution of CodeContests in Python 3; empty without one."""
-    if not isinstance(solutions, Mapping):
-        return ""
-    pairs = zip(solutions.get("language") or (), solutions.get("solution") or (), strict=False)
-    return next((str(text) for language, text in pairs if language == PYTHON_3), "")
 
 
 _LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -535,8 +380,8 @@ def _contest_row(
     starter: str,
     function: str | None,
     is_method: bool,
-    public: tuple[Test, ...],
-    hidden: tuple[Test, ...],
+    public: tuple[IoTest, ...],
+    hidden: tuple[IoTest, ...],
     solution: str,
 ) -> CodeRow:
     entry = f"Solution.{function}" if function and is_method else function
@@ -546,21 +391,22 @@ def _contest_row(
         else "Write a program that reads the input from stdin and prints the output."
     )
     parts = [text.strip(), how, starter.strip()]
+    outputs = [test.expected for test in (*public, *hidden)]
     return CodeRow(
         line,
         "\n\n".join(part for part in parts if part),
         entry,
-        public,
-        hidden,
+        with_rule(text, public, outputs),
+        with_rule(text, hidden, outputs),
         solution,
         SOLUTION_PRELUDE if entry and is_method else "",
         public_grade=True,
     )
 
 
-def _is_shown(test: Test, text: str) -> bool:
+def _is_shown(test: IoTest, text: str) -> bool:
     # True if the statement contains the input and the output as separate lines.
-    if isinstance(test, CallTest | CheckTest):
+    if isinstance(test, CallTest):
         return False
     lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"
     parts = (
@@ -571,14 +417,15 @@ def _is_shown(test: Test, text: str) -> bool:
 
 
 def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
-    # The first of the solutions: a list, JSON of a list, or a text; may be fenced.
+    # The first of the solutions that runs: a list, JSON of a list, or a text; may be fenced.
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):  # a program may begin with a list
             value = json.loads(value)
-    if isinstance(value, list):
-        value = value[0] if value else None
-    source = _source(where, columns, value)
-    return (extract_code(source) or source).strip("\n")
+    items = value if isinstance(value, list) else [value]
+    texts = (_source(where, columns, item) for item in items)
+    sources = ((extract_code(text) or text).strip("\n") for text in texts)
+    start = next(sources, "")
+    return next(filter(runs_here, chain([start], sources)), start)
 
 
 def _setup(setup: str, tree: ast.Module, code: str) -> str:
