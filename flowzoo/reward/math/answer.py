@@ -609,13 +609,19 @@ class _Reader:
         if start >= end:
             raise AnswerSyntaxError
         top = self.top(start, end)
-        cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
+        cuts = [(idx, mark) for idx in top if (mark := self._mark(idx, end))]
         signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
         if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
             return self._congruence((start, signs[0]), (signs[0] + 1, end))
         if cuts:
             return self.listed(start, end, cuts)
         return self.item(start, end, top)
+
+    def _mark(self, idx: int, end: int) -> str:
+        # What the token at `idx` separates items by; the end of a row does, unless a chain goes on.
+        if self.tokens[idx].text == "\\\\" and idx + 1 < end:
+            return "" if self.tokens[idx + 1].text in RELATIONS else ","
+        return _separator(self.tokens[idx])
 
     def listed(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
         marks = {mark for _, mark in cuts}

@@ -402,6 +402,8 @@ class _Parser:
         if letter in KNOWN and node.op == "sym" and name == letter:
             return True
         inside = self.tokens[self.at + 1 : close_at]
+        if self.tokens[self.at - 1].kind == inside[0].kind == "t" if inside else False:
+            return False  # matrices
         is_point = len(inside) == 1 and (inside[0].kind == "n" or len(inside[0].text) == 1)
         is_point = is_point or (
             len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"

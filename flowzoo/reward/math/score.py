@@ -235,6 +235,8 @@ def _other_readings(
         if other is not None and other.kind in ("list", "set"):
             return same(other, gold.answer, rules)
     respelled = decimal_commas(answer, gold.answer)
+    if gold.answer.text.startswith("formula:"):
+        respelled = _WORDED.sub(lambda m: rf"\l{m[1] or m[2]} ", answer)
     if respelled and (other := read_answer(respelled)) is not None:
         return same(other, gold.answer, rules)
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
@@ -242,6 +244,7 @@ def _other_readings(
     return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
 
 
+_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b")
 # Fewest digits of a decimal gold that an exact answer may round to.
 _ROUNDED: Final = 3
 # The letter before the value of a choice.

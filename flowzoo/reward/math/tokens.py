@@ -16,7 +16,7 @@ MAX_EXPONENT: Final = 400
 
 _TOKEN = re.compile(
     r"(?P<s>\s+)"
-    r"|(?P<n>\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
+    r"|(?P<n>(?!0,)\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
     r"|(?:\d+(?:\.\d*)?|\.\d*)\\overline\s?\{\d{1,40}\}"
     r"|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,9}(?![\w.]))?|\d+\.(?!\w))"
     r"|\\(?P<c>[A-Za-z]+\*?)|(?P<e>\\.)|(?P<w>[A-Za-z]+)|(?P<p>\*\*|[<>!=:]=|=<|=>|.)",
@@ -90,8 +90,12 @@ def _group_text(text: str, position: int) -> tuple[str, int] | None:
     if first != "{":
         return (first, position + 1) if first.isalpha() else None
     close_at = text.find("}", position)
+    while "^{" in text[position:close_at] and text[position + 1 : close_at].count("{") > text[
+        position:close_at
+    ].count("}"):
+        close_at = text.find("}", close_at + 1)
     inside = text[position + 1 : close_at]
-    if close_at < 0 or "{" in inside or "\\" in inside:
+    if close_at < 0 or "{" in inside.replace("^{", "") or "\\" in inside:
         return None
     return inside, close_at + 1
 
