@@ -245,7 +245,8 @@ def iso_date(value: date, _: Random) -> str:
 
 def short_month(value: date, rng: Random) -> str:
     """The name of a month may be shortened to three letters."""
-    return rf"\text{{{day(value, rng.choice(['%b #, %Y', '%b. #, %Y', '# %b %Y']))}}}"
+    text = day(value, rng.choice(["%b #, %Y", "%b. #, %Y", "# %b %Y"]))
+    return rf"\text{{{text.replace('May.', 'May')}}}"
 
 
 def ordinal(value: date, _: Random) -> str:
