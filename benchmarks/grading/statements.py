@@ -355,8 +355,7 @@ CHOICE = Sort(
 
 NAMES = ("Paris", "Tuesday", "Mercury", "parabola", "isosceles", "Euler", "increasing", "octagon",
          "rhombus", "hyperbola", "Saturn", "Oslo", "ellipse", "decreasing", "even", "odd",
-         "Friday", "March", "Elena", "Marcus", "convex", "prime", "yes", "no", "true",
-         "false")  # fmt: skip
+         "Friday", "March", "Elena", "Marcus", "convex", "prime", "yes", "no")  # fmt: skip
 
 
 def draw_word(rng: Random) -> str:
@@ -367,7 +366,9 @@ def draw_word(rng: Random) -> str:
     if kind < 0.75:
         letters = rng.choice(["HT", "WL", "ABC", "LR", "XO"])
         return "".join(rng.choice(letters) for _ in range(rng.randint(2, 5)))
-    return f"{rng.randint(1, 9)}{rng.choice('ABCDF')}" + rng.choice(["", str(rng.randint(2, 9))])
+    digit, letter = str(rng.randint(1, 9)), rng.choice("abcdfgh")
+    return rng.choice([letter + digit, f"N{letter}{digit}", f"{digit}{letter.upper()}7", digit
+                       + letter.upper()])  # fmt: skip
 
 
 def word_font(value: str, rng: Random) -> str:
@@ -388,6 +389,30 @@ WORD = Sort(
         "other word": lambda value, rng: draw_word(rng),
         "element": lambda value, _: value[:-1] if len(value) > 2 else None,
     },
+    (word_font,),
+)
+
+
+def draw_genotype(rng: Random) -> str:
+    """Draw a genotype of one or two genes."""
+    pairs = [rng.choice([letter * 2, letter + letter.lower(), letter.lower() * 2])
+             for letter in rng.choice(["A", "R", "AB", "TR"])]  # fmt: skip
+    return "".join(pairs)
+
+
+def other_allele(value: str, rng: Random) -> str:
+    """A genotype with the other allele in one place."""
+    idx = rng.randrange(len(value) // 2) * 2
+    pair = value[idx : idx + 2]
+    pair = pair.title() if pair[0] == pair[1] else rng.choice([pair.upper(), pair.lower()])
+    return value[:idx] + pair + value[idx + 2 :]
+
+
+GENOTYPE = Sort(
+    "genotype",
+    draw_genotype,
+    lambda value: rf"\text{{{value}}}",
+    {"case": other_allele, "element": lambda value, _: value[2:] or None},
     (word_font,),
 )
 
@@ -528,4 +553,5 @@ PRODUCT = Sort(
                          product_associates, joined_transpose))),
     same_product,
 )  # fmt: skip
-SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, WORD, PRODUCT)
+SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, WORD, GENOTYPE,
+         PRODUCT)  # fmt: skip

@@ -45,11 +45,12 @@ PAID = frozenset(
         "quantity with unit",
         "proposition",
         "word",
+        "genotype",
         "product of vectors or matrices",
     }
 )
 """Sorts of which some near misses are paid."""
-BROKEN = frozenset({"decimal", "literal of a base"})
+BROKEN = frozenset({"decimal", "literal of a base", "genotype"})
 """Sorts whose verdicts are not symmetric or not transitive."""
 
 
