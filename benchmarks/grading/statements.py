@@ -39,13 +39,13 @@ def truth(tree: Tree, point: Mapping[str, bool]) -> bool:
     return not values[0] if name == "not" else all(values) if name == "and" else any(values)
 
 
-def same_truth(one: Tree, other: Tree) -> bool:
+def same_truth(first: Tree, second: Tree) -> bool:
     """True if two statements are equivalent."""
     points = [
         {letter: values[idx % 3] for idx, letter in enumerate("pqrABC")}
         for values in product([False, True], repeat=3)
     ]
-    return all(truth(one, point) == truth(other, point) for point in points)
+    return all(truth(first, point) == truth(second, point) for point in points)
 
 
 LOGIC = {"and": r" \land ", "or": r" \lor ", "not": r"\neg "}
@@ -88,8 +88,8 @@ def de_morgan(tree: Tree) -> Tree:
     """The negation of a conjunction is the disjunction of the negations, and conversely."""
     if tree[0] != "not" or tree[1][0] not in ("and", "or"):
         return None
-    name, one, other = tree[1]
-    return {"and": "or", "or": "and"}[name], ("not", one), ("not", other)
+    name, first, second = tree[1]
+    return {"and": "or", "or": "and"}[name], ("not", first), ("not", second)
 
 
 def distribute(tree: Tree) -> Tree:
@@ -201,10 +201,10 @@ def other_quantifier(value: Quantified, _: Random) -> Quantified:
     return (first, r"\exists" if second == r"\forall" else r"\forall"), order, sign
 
 
-def same_quantified(one: Quantified, other: Quantified) -> bool:
+def same_quantified(first: Quantified, second: Quantified) -> bool:
     """True if both are the same but for the order of like quantifiers."""
-    alike = len(set(one[0])) == 1 and one[0] == other[0] and one[2] == other[2]
-    return alike or one == other
+    alike = len(set(first[0])) == 1 and first[0] == second[0] and first[2] == second[2]
+    return alike or first == second
 
 
 QUANTIFIED = Sort(
@@ -266,7 +266,7 @@ CONGRUENCE = Sort(
     },
     (other_modulus_sign, as_family),
     (other_residue,),
-    same=lambda one, other: one[1] == other[1] and (one[0] - other[0]) % one[1] == 0,
+    same=lambda first, second: first[1] == second[1] and (first[0] - second[0]) % first[1] == 0,
 )
 
 Cycles: TypeAlias = tuple[tuple[int, ...], ...]
@@ -330,7 +330,7 @@ PERMUTATION = Sort(
     },
     (other_gaps,),
     (rotated, cycles_reordered),
-    same=lambda one, other: images(one) == images(other),
+    same=lambda first, second: images(first) == images(second),
 )
 
 
@@ -449,9 +449,9 @@ def product_value(tree: Product) -> NDArray[np.float64]:
     return np.asarray(OPERATIONS[name](*map(product_value, parts)))
 
 
-def same_product(one: Product, other: Product) -> bool:
+def same_product(first: Product, second: Product) -> bool:
     """True if both have the same value."""
-    a, b = product_value(one), product_value(other)
+    a, b = product_value(first), product_value(second)
     return a.shape == b.shape and bool(np.allclose(a, b))
 
 
