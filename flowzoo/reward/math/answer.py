@@ -640,6 +640,9 @@ class _Reader:
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
         words = {_JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
+        is_stated = is_stated or all(
+            i.node is not None and i.node.op == "sym" for i in answer.items
+        )
         if len(words) == 1 and (is_stated or all(map(_is_condition, answer.items))):
             return answer._replace(shape=words.pop())
         return answer

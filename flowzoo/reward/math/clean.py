@@ -45,10 +45,6 @@ _GOES_ON = re.compile(
     r"([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*(?:\\l?dots|\\cdots|\.\.\.|…)"
 )
 _BARRED_ON = re.compile(r"(\\overline\s*\{\d+\})\s*(?:\\l?dots|\\cdots|\.\.\.|…)")
-_BASE = re.compile(
-    r"\(?(?:\\(?:text|mathrm)\s*\{)?\(?(\d[0-9A-Fa-f]*|[A-Fa-f]+\d[0-9A-Fa-f]*)\)?\}?\)?"
-    r"\s*_\s*\{?\(?(\d{1,2})\)?\}?"
-)
 _ARG = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
 _CHOSEN = re.compile(
     rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
@@ -108,7 +104,7 @@ _OHM = re.compile(
     r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
     r"|(?<=\d)(?:\\[,;: ]|[~\s])*\\Omega$"
 )
-_TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)\\cdot\s*")
+_TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
 _MAPS = re.compile(r"([A-Za-z])\s*(?::|\\colon)\s*([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])")
 _PARTIAL = re.compile(
     r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
@@ -197,7 +193,7 @@ def _without_remark(text: str) -> str:
 def _commands(text: str) -> str:
     text = _SIUNITX.sub(_quantity, text) if "{" in text else text
     text = _OHM.sub(lambda m: rf"\text{{{m[1] or ' '}Ω}}", text) if "Omega" in text else text
-    text = _TIMES.sub(r"\1 ", text) if "cdot" in text else text
+    text = _TIMES.sub(r"\1 ", text)
     text = _MAPS.sub(r"\1(\2)=", text) if "mapsto" in text else text
     text = _UNPRINTED.sub(" ", _COLOR.sub("", text) if "color" in text else text)
     text = _PARTIAL.sub(
@@ -255,11 +251,6 @@ def _decimals(text: str) -> str:
         return f"{whole[1]}\\overline{{{whole[2]}}}"
     whole = _GOES_ON.fullmatch(text) if text[-1] in "s.…" else None
     return f"{whole[1]}\\overline{{{whole[2] or whole[3]}}}" if whole else text
-
-
-def _in_base(match: re.Match[str]) -> str:
-    digits, base = match[1].upper(), int(match[2])
-    return f"{digits}_{{{base}}}" if digits.isdigit() or base > 10 else match[0]
 
 
 def _inward(text: str) -> str:
@@ -404,8 +395,6 @@ def clean(text: str) -> str:
         text = _BRACED.sub(r" \1 ", _DECIMAL.sub(".", text).replace("{,}", ","))
     if "^" in text and "T" in text:
         text = _ROW.sub(lambda m: m[1] + ",".join(m[2].split()), text)
-    if "_" in text and (base := _BASE.fullmatch(text)):
-        return _in_base(base)
     if "\n" in text:
         return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()
@@ -457,11 +446,14 @@ def unwrap(text: str) -> str:
             if "\\(" not in inner and "\\[" not in inner:
                 text = inner.strip()
         box = _WRAPPED.fullmatch(text) if text[:1] in ("\\", "{") and text[-1:] == "}" else None
-        if box and is_one_group(box[1]):
+        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1]):
             text = box[1].strip()
         if text == before:
             break
     return text
+
+
+_INDEXED = re.compile(r"[A-Za-z]+\d\w*", re.ASCII)
 
 
 def is_one_group(inside: str) -> bool:

@@ -40,15 +40,26 @@ def read_sort(cleaned: str) -> ParsedAnswer | None:
 
 _LONGEST: Final = 200
 _LITERAL = re.compile(r"0(?:[xX]([0-9A-Fa-f]+)|[bB]([01]+)|[oO]([0-7]+))")
+_BASED = re.compile(
+    r"\(?(?:\\(?:text|mathrm) ?\{)?\(?([0-9A-Fa-f]+)\)?\}?\)? ?_ ?\{?\(?(\d{1,2})\)?\}?"
+)
 
 
-def _literal(cleaned: str) -> ParsedAnswer | None:
-    # `0x1F`, `0b101`, `0o17`.
-    match = _LITERAL.fullmatch(cleaned)
-    if match is None:
+def _numeral(cleaned: str) -> ParsedAnswer | None:
+    # `0x1F`, `1F_{16}`, `101_2`: digits with their base; no value, which the digits alone lack.
+    if match := _LITERAL.fullmatch(cleaned):
+        digits, base = match[match.lastindex or 0], (16, 2, 8)[(match.lastindex or 1) - 1]
+    elif (match := _BASED.fullmatch(cleaned)) and _is_numeral(match):
+        digits, base = match[1], int(match[2])
+    else:
         return None
-    digits, base = match[match.lastindex or 0], (16, 2, 8)[(match.lastindex or 1) - 1]
     return ParsedAnswer("scalar", node=sym(f"{digits.upper()}_{base}"))
+
+
+def _is_numeral(match: re.Match[str]) -> bool:
+    # True unless letters may be a name with an index, as in `a_{12}` and `b2_3`.
+    has_digit = any(char.isdigit() for char in match[1])
+    return match[1].isdigit() or (int(match[2]) > 10 and (has_digit or match[0][0] == "("))
 
 
 _PART: Final = r"(\d+(?:\.\d+)?) ?(°|'|\"|[A-Za-z]+)\.?"
@@ -252,7 +263,7 @@ def _quantified(cleaned: str) -> str | None:
     if (
         not 0 < len(binders) <= 4
         or len(sides) != 3
-        or len(dict(map(reversed, binders))) < len(binders)
+        or len({name for _, name in binders}) < len(binders)
     ):
         return None
     left, sign, right = (side.strip() for side in sides)
@@ -290,13 +301,15 @@ def _division(cleaned: str) -> str | None:
     return f"{match[1]} {match[2]}" if match else None
 
 
-_LED = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
+_CODE = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
+_PAIRS = re.compile(r"(?:([a-z])\1){2,}", re.ASCII)
 _NUMBERED = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
 
 
 def _word(cleaned: str) -> str | None:
-    # A zero before letters begins a code.
-    return cleaned if _LED.fullmatch(cleaned) else None
+    # A zero before letters begins a code; in a genotype, `AaBb`, the case of letters counts.
+    is_code = _CODE.fullmatch(cleaned) or _PAIRS.fullmatch(cleaned.lower())
+    return cleaned if is_code else None
 
 
 def _date(cleaned: str) -> str | None:
@@ -308,8 +321,8 @@ def _date(cleaned: str) -> str | None:
 
 
 SORTS: Final = (
-    Sort("literal", re.compile(r"^0[xXbBoO]"), _literal),
-    Sort("code", re.compile(r"^0\d*[A-Z]"), _word),
+    Sort("numeral", re.compile(r"^0[xXbBoO]|_ ?\{?\(?\d"), _numeral),
+    Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _word),
     Sort("date", re.compile(r"^\d+[-/]\d|^(?=\w).*[A-Za-z]{3}"), _date),
     Sort("clock", re.compile(r"^\d\d?:\d\d ?(?:\\text|[apAP])"), _clock),
     Sort("sum of units", re.compile(r"^-?\d.*(?:[A-Za-z]|°|').*\d"), _sum_of_units),

@@ -153,3 +153,22 @@ def number_value(text: str) -> Fraction:
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
         raise AnswerTooLargeError
     return Fraction(digits.rstrip(".")) * Fraction(10) ** int(exponent or 0)
+
+
+def stands_alone(tokens: Sequence[MathToken], partner: Sequence[int], letter: str) -> bool:
+    """Return True if a letter occurs without a bracket behind it."""
+    for idx, token in enumerate(tokens):
+        is_here = token.text == letter or (
+            token.kind == "w" and len(token.text) < 4 and letter in token.text
+        )
+        if not is_here or token.kind not in "wct":
+            continue
+        behind = idx + 1
+        while behind < len(tokens) and tokens[behind].text in ("_", "^", "'"):
+            is_prime = tokens[behind].text == "'"
+            behind += 1 if is_prime else 2
+            if not is_prime and behind <= len(tokens):
+                behind = max(partner[behind - 1] + 1, behind)
+        if behind >= len(tokens) or tokens[behind].text != "(":
+            return True
+    return False

@@ -127,10 +127,10 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
 def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) -> bool:
     # True if the token before `cut` belongs to the unit at `cut`, or begins one.
     token, before = tokens[cut - 1], tokens[cut - 2]
-    if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
-        return False
-    if token.kind == "t" or token.text in ("°", "%") or _is_currency(token):
+    if token.text in ("°", "%") or _is_currency(token):
         return True
+    if token.kind == "t":
+        return len(token.text) > 1 or token.text in _LETTERS
     if token.text in _MARKS:
         return cut == end and before.kind == "n"
     if cut < end and token.text == "/":
