@@ -127,9 +127,17 @@ def _letters(answer: ParsedAnswer) -> frozenset[str]:
 
 
 def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
-    # `f(z) = z` with the letter of `f(x)`.
+    # `f(z) = z` with the letter of `f(x)`, `(y, x) = (2, 1)` in the order of `(x, y)`.
     if answer.label == gold.label or "(" not in answer.label:
         return answer
+    order, own_order = (x.label[1:-1].split(",") for x in (gold, answer))
+    if (
+        answer.kind == "seq"
+        and sorted(order) == sorted(own_order)
+        and len(order) == len(answer.items)
+    ):
+        items = dict(zip(own_order, answer.items, strict=True))
+        return answer._replace(items=tuple(items[name] for name in order), label=gold.label)
     own, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
     if own is None or other is None or own[1] != other[1]:
         return answer
@@ -192,6 +200,8 @@ def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
 
 def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool:
     """Return True if a decimal with at least `digits` digits rounds an exact value."""
+    if exact.shape == "sum":
+        return False
     if exact.kind == "ratio" and len(exact.items) == 2:
         exact = _quotient(exact)
     if written.node is None or exact.node is None or exact.digits or not written.digits >= digits:
@@ -347,6 +357,8 @@ def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bo
 
 
 def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+    if "mod" in (a.shape, b.shape) and _residues(a) == _residues(b) != frozenset():
+        return True
     if "list" in (a.kind, b.kind) or (a.label and b.kind == "scalar") or b.label:
         verdict = same_family(a, b)
         if verdict is not None:
@@ -384,9 +396,14 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
                     return _match_unordered(_unnamed(named.items), bare.items, rules)
                 as_written = _in_order(named.items, bare.items, rules)
                 return as_written or _in_order(_by_name(named.items), bare.items, rules)
+        if "set" in (a.kind, b.kind):  # a repeated member counts once
+            a, b = (x._replace(items=_once(x.items)) if x.kind == "set" else x for x in (a, b))
         return _match_unordered(a.items, b.items, rules)
     if {a.kind, b.kind} == {"list", "seq"}:
         seq, given = (a, b) if a.kind == "seq" else (b, a)
+        names = sorted(seq.label[1:-1].split(","))
+        if seq.label and _are_named(given.items) and names != sorted(x.label for x in given.items):
+            return False
         if seq.shape != "()" or seq.is_range:
             return False
         return _in_order(seq.items, _by_name(given.items, seq.label), rules)
@@ -406,6 +423,27 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 def _unnamed(items: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     return [item._replace(label="", relation=None) for item in items]
+
+
+def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
+    # Residues with their moduli of congruences, or of a family `6n + 1` over the integers.
+    if answer.shape == "mod" and None not in answer.items:
+        pair = [rational(item.node or sym("?")) for item in answer.items]
+        return frozenset({(pair[0], pair[1])} if None not in pair else ())  # type: ignore[arg-type]
+    family = _family(answer)
+    if family is None:
+        return frozenset().union(*map(_residues, answer.items))
+    found = set[tuple[Fraction, Fraction]]()
+    for member in family.members:
+        node = member.node or num(0)
+        at = [rational(substitute(node, {family.letter: num(x)})) for x in (0, 1, 2)]
+        if at[0] is None or at[1] is None or at[2] is None or at[2] - at[1] != at[1] - at[0]:
+            return frozenset()
+        size = abs(at[1] - at[0])
+        if not size or {size.denominator, at[0].denominator} != {1}:
+            return frozenset()
+        found.add((at[0] % size, size))
+    return frozenset(found)
 
 
 def _labels(answer: ParsedAnswer) -> bool:
@@ -495,9 +533,8 @@ def _is_clock(ratio: ParsedAnswer) -> bool:
             v is not None and (v >= 10 or v == 0) for v in values[1:]
         )
     first, second = values[0], values[1]
-    return (
-        first is not None and second is not None and first <= 24 and (second >= 10 or second == 0)
-    )
+    is_hour = first is not None and first <= 24
+    return is_hour and second is not None and (10 <= second < 60 or second == 0)
 
 
 def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
@@ -525,6 +562,10 @@ def _match_unordered(
             continue
         del left[match]
     return None if undecided else True
+
+
+def _once(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
+    return tuple({item.node.key if item.node else item: item for item in items}.values())
 
 
 def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
