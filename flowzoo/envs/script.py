@@ -200,6 +200,8 @@ class UseTool(NamedTuple):
 
     call: ToolCall
     source: ToolSource
+    caller: str = ""
+    """Workflow and agent, for messages; the episode sets it."""
 
 
 class ToolResult(NamedTuple):
@@ -224,6 +226,8 @@ class Judge(NamedTuple):
     """The lowest and the highest number that the judge may give."""
     name: str = ""
     """Name of the criterion in records."""
+    caller: str = ""
+    """Workflow and agent, for messages; the episode sets it."""
 
 
 class JudgeResult(NamedTuple):
