@@ -41,7 +41,7 @@ class SaveError(FlowzooError, OSError):
 
 
 class TaskError(FlowzooError, RuntimeError):
-    """A user-defined task failed or returned an invalid value."""
+    """A user-defined task, tool or judge failed or returned an invalid value."""
 
 
 class ExitError(FlowzooError, RuntimeError):

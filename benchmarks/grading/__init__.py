@@ -1,1 +1,1 @@
-"""How often the graders of mathematics and of programs are right."""
+"""How often the graders of mathematics and of programs are right: `benchmarks.grading.NAME`."""

@@ -28,7 +28,7 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from flowzoo.adapters.outside import check_no_tools
+from flowzoo.adapters.outside import check_no_tools, check_served
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
@@ -135,9 +135,11 @@ def workflow_task(
         options: of the workflow and its task.
 
     Raises:
-        UsageError: a name, a number or an option that there is not.
+        UsageError: a name, a number or an option that there is not, or a workflow with tools or a
+            judge.
     """
     flow = make_workflow(workflow, task_name, **options)
+    check_served(flow)
     samples = [
         Sample(
             input=problem.text,

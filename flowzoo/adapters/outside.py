@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from typing import Any
@@ -52,6 +52,24 @@ def check_no_tools(request: Request) -> None:
         raise UsageError(
             f"{request.agent} is offered tools ({names}), which this adapter cannot pass on: use "
             "`flowzoo train` and `flowzoo eval`."
+        )
+
+
+def check_served(workflow: Workflow, roles: Collection[str] | None = None) -> None:
+    """Raise `UsageError` if a workflow needs what other libraries cannot answer: tools, a judge.
+
+    `roles` are those that the library answers for; None: all.
+    """
+    remedy = "use `flowzoo train` and `flowzoo eval`."
+    if workflow.needs_judge:
+        raise UsageError(
+            f"{workflow.name} asks a judge, which this adapter does not have: {remedy}"
+        )
+    offered = [role for role in workflow.tool_roles if roles is None or role in roles]
+    if offered:
+        raise UsageError(
+            f"{workflow.name} offers tools to {', '.join(offered)}, which this adapter cannot pass "
+            f"on: {remedy}"
         )
 
 

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
-from flowzoo.adapters.outside import Others, OutsidePlay, policies_of
+from flowzoo.adapters.outside import Others, OutsidePlay, check_served, policies_of
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
@@ -158,7 +158,8 @@ class TRLSpec:
             options: of the workflow and its task.
 
         Raises:
-            UsageError: a name, a number or an option that there is not.
+            UsageError: a name, a number or an option that there is not, a workflow with a judge,
+                or one with tools for `role`.
         """
         check_choice("turns", turns, Turns)
         for name, count in (("problems", problems), ("samples", samples)):
@@ -166,6 +167,7 @@ class TRLSpec:
                 raise UsageError(f"`{name}` must be at least 1, got {count}.")
         self.workflow = make_workflow(workflow, task, **options)
         self.agents = own_agents(self.workflow, role)
+        check_served(self.workflow, {self.workflow.agents[agent][0] for agent in self.agents})
         self.turns, self.split, self.seed = turns, split, seed
         self._others, self._problems, self._samples = others, problems, samples
 

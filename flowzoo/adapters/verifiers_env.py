@@ -35,7 +35,7 @@ from openai import AsyncOpenAI
 from pydantic import create_model
 from verifiers.v1.dialects.chat import message_to_wire
 
-from flowzoo.adapters.outside import check_no_tools
+from flowzoo.adapters.outside import check_no_tools, check_served
 from flowzoo.agents.policy import Batching, Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
 from flowzoo.agents.problems import distinct_problems
@@ -133,10 +133,11 @@ def plugin(
         options: of the workflow and its task.
 
     Raises:
-        UsageError: a name or an option that there is not, or a role that has the name of a field of
-            `EnvConfig`.
+        UsageError: a name or an option that there is not, a role that has the name of a field of
+            `EnvConfig`, or a workflow with tools or a judge.
     """
     flow: Workflow = make_workflow(workflow, task, **options)
+    check_served(flow)
     roles = list(flow.role_counts())
     reserved = sorted(set(roles) & set(vf.EnvConfig.model_fields))
     if reserved:

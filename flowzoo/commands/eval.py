@@ -296,12 +296,18 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
-    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, for episodes or votes."""
+    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, for episodes or votes.
+
+    Of a game it is the mean score.
+    """
     # The numbers are the mean score, the episodes with score 1, and all episodes.
     if "majority" in summary:
         vote = summary["majority"]
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
         line, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
+    elif "pay" in summary:
+        line = f"score {percent(summary['accuracy'])} of {summary['episodes']} episodes"
+        ends = summary["intervals"].get("accuracy")
     else:
         line = f"accuracy {percent(summary['accuracy'])}"
         line += f" ({summary['right']}/{summary['episodes']})"
@@ -344,15 +350,15 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("role", no_wrap=True)
-    for name in ("calls", "role score", "reward", "strict", "lenient", "tokens", "cut off"):
+    own = "pay" if "pay" in summary else "role score"
+    for name in ("calls", own, "reward", "strict", "lenient", "tokens", "cut off"):
         table.add_column(name, justify="right")
     for role, row in summary["roles"].items():
         ends = summary["intervals"]["roles"][role]
         table.add_row(
             role,
             f"{row['calls']:,.0f}",
-            with_ends(row["role_score"], ends.get("role_score")),
-            percent(row["reward"]),
+            *own_worth(summary, role),
             *(with_ends(row[name], ends[name]) for name in ("strict", "lenient")),
             tokens(row["tokens"]),
             with_ends(row["truncated"], ends["truncated"]),
@@ -362,6 +368,17 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
         mean = None if output is None else output / judge["calls"]
         table.add_row("judge", f"{judge['calls']:,.0f}", *[""] * 4, tokens(mean), "")
     return table
+
+
+def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
+    """Role score and reward of a role in percent, or its pay and reward as numbers."""
+    row, ends = summary["roles"][role], summary["intervals"]
+    if "pay" not in summary:
+        own = with_ends(row["role_score"], ends["roles"][role].get("role_score"))
+        return own, percent(row["reward"])
+    limits = ends.get("pay", {}).get(role)
+    between_ends = f"\n{limits[0]:.3g} to {limits[1]:.3g}" if limits else ""
+    return f"{summary['pay'][role]:.3f}{between_ends}", f"{row['reward']:.3f}"
 
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -384,7 +401,7 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} {percent(share['share'])} of {share['of']:,} ({limits})"
     if judge := summary.get("judge"):
         yield judge_line(judge)
-    if summary["samples"] > 1:
+    if summary["samples"] > 1 and "pay" not in summary:
         yield ", ".join(
             f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
             for name, value in summary.items()

@@ -10,10 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import check_start, held_out_line, program_name, quiet_transformers
+from flowzoo.commands.shared import (
+    check_start,
+    held_out_line,
+    pay_words,
+    program_name,
+    quiet_transformers,
+)
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
@@ -176,9 +183,9 @@ def step_note(row: Mapping[str, Any]) -> str:
 
 def evaluation_line(row: Mapping[str, Any]) -> str:
     """Line of an evaluation; empty for a step without one."""
-    parts = []
+    parts, pay = [], pay_words(row)
     if "eval/loss/mean" in row:
         parts.append(f"held-out loss {row['eval/loss/mean']:.3f}")
     if "eval/reward/mean" in row:
-        parts.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
+        parts.append(f"{measure_name(pay)} {100 * row['eval/reward/mean']:.1f} %{pay}")
     return f"step {row['step']:4d}  {', '.join(parts)}" if parts else ""

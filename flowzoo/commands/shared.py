@@ -6,12 +6,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.agents.evaluation.summary import refuse_evaluation
+from flowzoo.agents.evaluation.summary import measure_name, refuse_evaluation
 from flowzoo.agents.model_files import hide_bars
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
@@ -80,9 +80,29 @@ def check_run(folder: Path) -> None:
 
 
 def held_out_line(summary: Mapping[str, Any]) -> str:
-    """Accuracy before and after a run, and its gain."""
+    """Accuracy (of games the score, and the pay of each role) before and after, and its gain."""
     before, after = (100 * summary[f"accuracy_{name}"] for name in ("before", "after"))
-    return f"held-out accuracy {before:.1f} % -> {after:.1f} %, gain {points(summary['gain'])}"
+    levels = f"{measure_name('pay' in summary)} {before:.1f} % -> {after:.1f} %"
+    lines = [f"held-out {levels}, gain {points(summary['gain'])}"]
+    for role, pay in summary.get("pay", {}).items():
+        line = f"pay of {role}: {_level(pay['before'])} -> {_level(pay['after'])}"
+        if gain := pay["gain"]:
+            mean, low, high = (gain[name] for name in ("mean", "low", "high"))
+            line += f", gain {mean:+.3f} (95 % interval {low:+.3f} to {high:+.3f})"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _level(pay: Sequence[float]) -> str:
+    mean, low, high = pay
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def pay_words(row: Mapping[str, Any]) -> str:
+    """The held-out pay of every role in a row of metrics; empty without pay."""
+    start = "eval/pay/"
+    pays = [f"{name.removeprefix(start)} {row[name]:.3f}" for name in row if name.startswith(start)]
+    return f", pay: {', '.join(pays)}" if pays else ""
 
 
 def points(gain: Mapping[str, float]) -> str:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
@@ -22,6 +23,7 @@ from flowzoo.commands.shared import (
     CodeOptions,
     check_start,
     held_out_line,
+    pay_words,
     points,
     program_name,
     quiet_transformers,
@@ -288,4 +290,6 @@ def evaluation_line(row: Mapping[str, Any]) -> str:
     """Line of an evaluation; empty for a step without one."""
     if "eval/reward/mean" not in row:
         return ""
-    return f"step {row['step']:4d}  held-out accuracy {100 * row['eval/reward/mean']:.1f} %"
+    pay = pay_words(row)
+    score = f"held-out {measure_name(pay)} {100 * row['eval/reward/mean']:.1f} %"
+    return f"step {row['step']:4d}  {score}{pay}"

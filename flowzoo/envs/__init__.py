@@ -12,6 +12,7 @@ from flowzoo.envs.episode.faults import UngradedError, WorkflowError
 from flowzoo.envs.episode.rubric import Rubric
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.external.text_env import TextEnv, random_move
+from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
     Ask,
@@ -63,6 +64,7 @@ __all__ = [
     "Problem",
     "Prose",
     "Reply",
+    "ResetTask",
     "Responder",
     "RoleScore",
     "Rubric",

@@ -227,6 +227,10 @@ class EpisodeRecord:
     """Verdicts of judges, in the order of the questions."""
     level: int | str | None = None
     """Level of the problem, `meta["level"]`; None: the task has no levels."""
+    pay: Mapping[str, float] = field(default_factory=dict)
+    """Pay by agent, where agents have pay of their own: the returns of `Payoffs`, or the mean role
+    score of an agent in an episode that neither grades an answer nor may run a program. Empty:
+    role scores are truth."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""
@@ -235,8 +239,10 @@ class EpisodeRecord:
         row["returns"] = dict(self.returns)
         row["calls"] = tuple(call.to_json() for call in self.calls)
         row["judgments"] = [judgment._asdict() for judgment in self.judgments]
-        if not self.judgments:  # most workflows ask no judge
-            del row["judgments"]
+        row["pay"] = dict(self.pay)
+        for name in ("judgments", "pay"):  # most workflows ask no judge, and pay no agent
+            if not row[name]:
+                del row[name]
         return row
 
 

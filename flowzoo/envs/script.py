@@ -200,6 +200,8 @@ class UseTool(NamedTuple):
 
     call: ToolCall
     source: ToolSource
+    caller: str = ""
+    """Workflow and agent, for messages; the episode sets it."""
 
 
 class ToolResult(NamedTuple):
@@ -224,6 +226,8 @@ class Judge(NamedTuple):
     """The lowest and the highest number that the judge may give."""
     name: str = ""
     """Name of the criterion in records."""
+    caller: str = ""
+    """Workflow and agent, for messages; the episode sets it."""
 
 
 class JudgeResult(NamedTuple):
@@ -261,20 +265,25 @@ class InterimScore(NamedTuple):
 
 
 class Payoffs(NamedTuple):
-    """Rewards of an external environment by agent, in place of role scores.
+    """Pay of every agent, in its own unit and of any sign, in place of role scores.
 
     An agent's return is the reward part `local` of all its calls.
     """
 
     returns: Mapping[str, float]
     """Return by agent."""
-    rewards: tuple[float, ...]
+    rewards: tuple[float, ...] = ()
     """Rewards by call: the agent's rewards from this call to its next one. Their sum over an
-    agent's calls is its return minus its rewards before the first call."""
+    agent's calls is its return minus its rewards before the first call. Empty: every agent is
+    paid with its last call."""
 
 
 class Outcome(NamedTuple):
-    """The end of an episode: either `score` (0 to 1), or `answer`, which is then graded."""
+    """The end of an episode: `score`, or `answer`, which is then graded, or `payoffs`.
+
+    The score of `payoffs` alone is the mean return of all agents. `score` is from 0 to 1, or in the
+    workflow's `score_range`.
+    """
 
     answer: str | None = None
     score: float | None = None

@@ -15,7 +15,16 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from flowzoo.envs.script import JUDGE, Grade, Message, Outcome, Reply, Responder, Script
+from flowzoo.envs.script import (
+    JUDGE,
+    Grade,
+    Message,
+    Outcome,
+    Payoffs,
+    Reply,
+    Responder,
+    Script,
+)
 from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.envs.wording import (
@@ -394,6 +403,22 @@ class Workflow:
             return outcome
         return outcome._replace(score=(float(score) - low) / (high - low))
 
+    def _paid(self, outcome: Outcome, payoffs: object) -> Outcome:
+        if not isinstance(payoffs, Payoffs):
+            raise UsageError(f"payoffs must be Payoffs({{agent: pay}}), got {payoffs!r:.60}")
+        returns = payoffs.returns
+        if returns.keys() != self.agents.keys():
+            raise UsageError(
+                f"the Payoffs of an Outcome must name every agent ({', '.join(self.agents)}), got "
+                f"{', '.join(map(str, returns)) or 'none'}"
+            )
+        for agent, pay in returns.items():
+            if not isinstance(pay, Real) or not math.isfinite(pay):
+                raise UsageError(f"the pay of {agent} must be a finite number, got {pay!r:.60}")
+        if outcome.score is not None:
+            return outcome
+        return outcome._replace(score=sum(map(float, returns.values())) / len(returns))
+
     @classmethod
     def takes(cls, kind: str) -> bool:
         """True if the script supports answers of `kind`."""
@@ -571,6 +596,8 @@ class Workflow:
                 f"play() must return an Outcome, got {type(outcome).__name__}; "
                 "end it with `return Outcome(answer=...)`"
             )
+        if outcome.payoffs is not None:
+            outcome = self._paid(outcome, outcome.payoffs)
         if outcome.score is not None:
             return self._scaled(outcome)
         graded = yield Grade(outcome.answer)

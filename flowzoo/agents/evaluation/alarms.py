@@ -13,7 +13,7 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 from flowzoo.agents.evaluation.intervals import share_interval
-from flowzoo.agents.evaluation.summary import attempts_of, mean
+from flowzoo.agents.evaluation.summary import attempts_of, has_pay, mean
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.reward.visible import visible
 
@@ -116,9 +116,12 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
     calls = (call for record in records for call in record.calls)
     alarms = reply_alarms(replies_of(calls), remedies)
     groups = [group for group in attempts_of(records).values() if len(group) > 1]
-    alike = sum(len({record.score for record in group}) == 1 for group in groups)
+    pays = has_pay(records)
+    earned = [{tuple(r.returns.values()) if pays else r.score for r in group} for group in groups]
+    alike = sum(len(different) == 1 for different in earned)
     score = mean([record.score for record in records])
-    remedy = f"to train, take {other_problems(score, remedies.options)}, or more --samples"
+    others = "" if pays else f"{other_problems(score, remedies.options)}, or "
+    remedy = f"to train, take {others}more --samples"
     flat = group_alarm(len(groups), alike, score, remedy)
     return [*alarms, flat] if flat else alarms
 

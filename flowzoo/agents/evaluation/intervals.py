@@ -12,6 +12,7 @@ from flowzoo.agents.evaluation.summary import (
     attempt_values,
     attempts_of,
     problem_scores,
+    role_pay,
     role_shares,
 )
 from flowzoo.aliases import Floats
@@ -85,7 +86,8 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
     Returns:
         `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> name -> ends),
-        `shares`. What has no interval, as one problem with several episodes, is left out.
+        `shares`, and `pay` (role -> ends) where scores are pay. What has no interval, as one
+        problem with several episodes, is left out.
     """
     groups = list(attempts_of(records).values())
     means = {"accuracy": problem_scores(records), **attempt_values(records)}
@@ -94,6 +96,12 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         for name, values in means.items()
         if values and math.isfinite((ends := interval(np.array(values)))[0])
     }
+    pay = {
+        role: list(interval(finite))
+        for role, values in role_pay(records).items()
+        if len(finite := np.array([value for value in values if math.isfinite(value)])) > 1
+    }
+    intervals |= {"pay": pay} if pay else {}
     return intervals | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
 
 

@@ -208,6 +208,42 @@ def problem_scores(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) 
     return [scores.get(name, others) for name in names or scores]
 
 
+def has_pay(records: Sequence[EpisodeRecord]) -> bool:
+    """True if scores are pay, not truth: every episode that scores its replies pays its agents."""
+    scored = [
+        record
+        for record in records
+        if record.pay or any(call.role_score is not None for call in record.calls)
+    ]
+    return bool(scored) and all(record.pay for record in scored)
+
+
+def measure_name(pays: object) -> str:
+    """The word for a mean score: `score` where scores are pay, else `accuracy`."""
+    return "score" if pays else "accuracy"
+
+
+def role_pay(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
+    """Pay of every role by problem, in the order of `problem_scores`: mean of episodes and agents.
+
+    NaN where no agent of the role was paid; empty without pay (see `has_pay`).
+    """
+    if not has_pay(records):
+        return {}
+    role_of = {call.agent: call.role for record in records for call in record.calls}
+    groups = attempts_of(records).values()
+    paid = [[pair for record in group for pair in record.pay.items()] for group in groups]
+    return {
+        role: [mean([pay for agent, pay in pairs if role_of.get(agent) == role]) for pairs in paid]
+        for role in sorted(set(role_of.values()))
+    }
+
+
+def paid_mean(values: Sequence[float]) -> float:
+    """Mean of a role's pay over the problems in which it was paid."""
+    return mean([value for value in values if not math.isnan(value)])
+
+
 def pass_sizes(most: int) -> list[int]:
     """The k of pass@k for problems with `most` episodes: 1, 2, 4 … and `most`."""
     return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
@@ -305,7 +341,8 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         output tokens, scripted ones left out), `facts` (mean of every fact that is a number or a
         truth value, over the episodes that state it), `shares` (name -> `share` and the number of
         cases it is `of`, see `flowzoo.agents.evaluation.summary`), `judge` (see `judge_summary`),
-        `roles` (see `role_summary`), and the fields of `attempt_summary`.
+        `roles` (see `role_summary`), the fields of `attempt_summary`, and `pay` (mean pay of every
+        role; only where scores are pay, see `has_pay`).
     """
     calls = [call for record in records for call in record.calls]
     roles = sorted({call.role for call in calls})
@@ -315,7 +352,9 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
             if isinstance(value, (bool, int, float)):
                 facts.setdefault(name, []).append(float(value))
     count = max(1, len(records))
+    pay = {role: paid_mean(values) for role, values in role_pay(records).items()}
     return {
+        **({"pay": pay} if pay else {}),
         "episodes": len(records),
         "accuracy": mean([record.score for record in records]),
         "right": sum(record.score >= 1.0 for record in records),

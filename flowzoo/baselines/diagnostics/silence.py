@@ -78,7 +78,7 @@ def start_alarms(
         return alarms
     score = row.get("reward/mean", 0.0)
     alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
-    flat = group_alarm(row.get("group/count", 0), alike, score, _easier(settings, score))
+    flat = group_alarm(row.get("group/count", 0), alike, score, _easier(settings, score, row))
     return [flat] if flat else []
 
 
@@ -117,7 +117,7 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
             f"the loss; {_longer(None, settings)}"
         )
     else:
-        easier = _easier(settings, _mean([row], "reward/mean"))
+        easier = _easier(settings, _mean([row], "reward/mean"), row)
         why = f"no group has rewards that differ ({_rewards([row])}); {easier}"
     return Silence("nothing", row["step"], f"{start}: {why}")
 
@@ -132,7 +132,7 @@ def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
     step = rows[-1]["step"]
     text = (
         f"the rewards of no group have differed in {_steps(rows)} ({_rewards(rows)}); "
-        f"{_easier(settings, _mean(rows, 'reward/mean'))}"
+        f"{_easier(settings, _mean(rows, 'reward/mean'), rows[-1])}"
     )
     return Silence("reward", step, text)
 
@@ -176,7 +176,7 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
             )
         else:
             score = _mean(rows, f"reward/{role}")
-            why = f"its advantages are all 0; {_easier(settings, score)}"
+            why = f"its advantages are all 0; {_easier(settings, score, rows[-1])}"
         text = f"{role} has learned nothing in {_steps(rows)}, while other roles have: {why}"
         causes.append(Silence(f"role/{role}", rows[-1]["step"], text))
     return causes
@@ -210,12 +210,15 @@ def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 
-def _easier(settings: Mapping[str, Any], score: float) -> str:
+def _easier(settings: Mapping[str, Any], score: float, row: Row) -> str:
     algorithm = ALGORITHMS.get(settings["algorithm"])
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
+    more = f"take more --{name}{now} or --problems (now {settings['problems']})"
+    if any(name.startswith(("pay/", "eval/pay/")) for name in row):  # no problem is easier
+        return more
     return (
-        f"take more --{name}{now} or --problems (now {settings['problems']}), "
+        f"{more}, "
         f"{other_problems(score, settings['options'])}, or `flowzoo filter` and --difficulty"
     )
 

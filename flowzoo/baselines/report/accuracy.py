@@ -46,7 +46,7 @@ GOOD_COVERAGE = 10
 def gain(run: RunData, _: Facts) -> RunFindings:
     """Report the gain over step 0."""
     facts = gain_facts(run) if run.evaluations else None
-    return RunFindings({"gain": facts}, [gain_finding(facts)])
+    return RunFindings({"gain": facts}, [gain_finding(facts, run.measure)])
 
 
 def cliff(run: RunData, _: Facts) -> RunFindings:
@@ -55,7 +55,7 @@ def cliff(run: RunData, _: Facts) -> RunFindings:
     facts = cliff_facts(verdict, reason, more_evaluations(run) if run.rows else "")
     facts["onset"] = onset(run.scores, run.steps) if facts["verdict"] in FELL else None
     table = accuracy_table(run, verdict)
-    findings = [cliff_finding(facts)]
+    findings = [cliff_finding(facts, run.measure)]
     if facts["verdict"] not in FELL:
         findings += swing_findings(run)
     return RunFindings({"cliff": facts, "accuracy": table}, findings)
@@ -93,13 +93,13 @@ def swing_findings(run: RunData) -> list[Finding]:
         back = low + 1 + int(means[low + 1 :].argmax())
         if all(_is_above(scores[high], scores[low], z) for high in (top, back)):
             text = (
-                f"Held-out accuracy went from {percent(means[top])} at step {steps[top]} to "
+                f"Held-out {run.measure} went from {percent(means[top])} at step {steps[top]} to "
                 f"{percent(means[low])} at step {steps[low]} and back to {percent(means[back])} at "
                 f"step {steps[back]}; each change is significant among all pairs of evaluations. "
                 "Where it ends depends on when it is stopped: steps that are smaller (--lr) or a "
                 "falling rate (--schedule linear) would settle it."
             )
-            return [Finding("warn", "Accuracy swings", text)]
+            return [Finding("warn", f"{run.measure.capitalize()} swings", text)]
     return []
 
 
@@ -192,15 +192,16 @@ def is_gain(facts: Facts | None) -> bool:
     return facts is not None and facts.get("terminal", facts["last"])["low"] > 0
 
 
-def gain_finding(facts: Facts | None) -> Finding:
-    """State the gain over step 0."""
+def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
+    """State the gain over step 0; `measure` is the word for a mean score."""
+    name = measure.capitalize()
     if facts is None:
         return Finding(
             "unknown", "Too few evaluations to see a gain", "A gain needs two evaluations or more."
         )
     last = facts["last"]
     text = (
-        f"Held-out accuracy went from {percent(facts['before'])} before training to "
+        f"Held-out {measure} went from {percent(facts['before'])} before training to "
         f"{percent(facts['after'])} at step {facts['step']}: {points(last['mean'], sign=True)} "
         f"points ({between(last['low'], last['high'])}, paired over {last['n']} problems; one run, "
         "so not over seeds)."
@@ -220,22 +221,22 @@ def gain_finding(facts: Facts | None) -> Finding:
         )
     tested = facts.get("terminal", last)
     if tested["high"] < 0:
-        return Finding("bad", "Accuracy ended below the start", text, "below start")
+        return Finding("bad", f"{name} ended below the start", text, "below start")
     if tested["low"] > 0:
-        return Finding("good", "Accuracy ended above the start", text)
+        return Finding("good", f"{name} ended above the start", text)
     if last["high"] < 0:  # and the mean of the last evaluations is not
         return Finding("warn", "The last evaluation is below the start", text)
     return Finding("unknown", "Gain not significant", text)
 
 
-def cliff_finding(facts: Facts) -> Finding:
+def cliff_finding(facts: Facts, measure: str = "accuracy") -> Finding:
     """State the cliff verdict with its uncertainty and smallest detectable drop."""
     verdict = facts["verdict"]
     if verdict is None:
         return Finding("unknown", "No cliff verdict", f"Reason: {facts['why']}.")
     measured, power = _measured_drop(facts), f"{points(facts['detectable'])} points"
     if verdict in FELL:
-        return _fall_finding(facts, measured, power)
+        return _fall_finding(facts, measured, power, measure)
     if verdict == "not enough evaluations":
         text = (
             f"{measured} With {facts['evaluations']} evaluations the test looks only for a fall of "
@@ -266,7 +267,7 @@ def cliff_finding(facts: Facts) -> Finding:
         f"{points(FALLING[1])} in the last."
     )
     if facts["low"] > 0 and facts["drop"] >= THRESHOLD:
-        title = "Accuracy ended below its peak, not steadily"
+        title = f"{measure.capitalize()} ended below its peak, not steadily"
         return Finding("warn", title, f"{measured} {rule} This fall is not steady.", "fall")
     if facts["detectable"] > FINE:
         items = math.ceil(facts["items"] * (facts["detectable"] / FINE) ** 2)
@@ -275,7 +276,7 @@ def cliff_finding(facts: Facts) -> Finding:
             f"there is none. About {items} problems per evaluation (--eval-problems) would "
             f"show one of {points(FINE)} points. {rule}"
         )
-        return Finding("unknown", "Cannot tell whether accuracy fell", text)
+        return Finding("unknown", f"Cannot tell whether {measure} fell", text)
     text = f"{measured} {rule} Drops smaller than {power} may be missed."
     return Finding("good", "No cliff found", text)
 
@@ -294,19 +295,20 @@ def _measured_drop(facts: Facts) -> str:
     )
 
 
-def _fall_finding(facts: Facts, measured: str, power: str) -> Finding:
+def _fall_finding(facts: Facts, measured: str, power: str, measure: str) -> Finding:
+    name = measure.capitalize()
     if facts["verdict"] == "cliff":
         since = facts.get("onset") or {"step": facts["cliff_step"]}
         text = (
             f"{measured} From step {since['step']} on every evaluation is below the peak. A drop "
             f"of {power} or more is found with probability 0.8 here."
         )
-        return Finding("bad", "Accuracy fell off a cliff", text, "fall")
+        return Finding("bad", f"{name} fell off a cliff", text, "fall")
     text = (
         f"{measured} The fall began at step {facts['cliff_step']} at the latest and has not lasted "
         f"for {LAST} evaluations yet: only more steps would show if it continues or recovers."
     )
-    return Finding("bad", "Accuracy was falling at the end", text, "fall")
+    return Finding("bad", f"{name} was falling at the end", text, "fall")
 
 
 def _evaluation_row(run: RunData, index: int, name: str, note: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         f"---\n{metadata(run, subject, start, name)}\n---",
         f"# {escape_markdown(name)}",
         about(run, subject, start),
-        "## Held-out accuracy",
+        f"## Held-out {run.measure}",
         *accuracies(run, subject.step),
         "## Verdicts of the report",
         "On the whole run, to its last step; problems first.",
@@ -78,8 +78,8 @@ def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:
             dataset_type=f"flowzoo/{plain(run.task)}",
             dataset_name=f"{plain(run.task)}, workflow {plain(str(run.settings.get('workflow')))}",
             dataset_split=plain(str(run.settings.get("eval_split"))),
-            metric_type="accuracy",
-            metric_name="held-out accuracy (%)",
+            metric_type=run.measure,
+            metric_name=f"held-out {run.measure} (%)",
             metric_value=round(100 * float(run.scores[index].mean()), 2),
         )
         for index, step in enumerate(run.steps)
@@ -132,7 +132,7 @@ def accuracies(run: RunData, step: int) -> list[str]:
         return ["The run was not evaluated."]
     means = run.scores.mean(axis=1)
     named = {run.steps[-1]: "last evaluation", step: "these weights", 0: "before training"}
-    rows = ["| | step | accuracy | 95 % interval |", "|---|---|---|---|"]
+    rows = [f"| | step | {run.measure} | 95 % interval |", "|---|---|---|---|"]
     for index, at in enumerate(run.steps):
         if at in named:
             low, high = interval(run.scores[index])
@@ -149,7 +149,7 @@ def accuracies(run: RunData, step: int) -> list[str]:
             f"({between(gain.low, gain.high)}, paired over {gain.n} problems, one run)."
         )
         if means[index] == means.max() and step != run.steps[-1]:
-            text += " They were chosen for their accuracy, so it is biased upwards."
+            text += f" They were chosen for their {run.measure}, so it is biased upwards."
         parts.append(text)
     elif step not in run.steps:
         parts.append("There was no evaluation at the step of these weights.")

@@ -44,6 +44,8 @@ Mask = npt.NDArray[np.bool_]
 def roles(run: RunData, facts: Facts) -> RunFindings:
     """Report the role in which a loss from the peak to the end shows."""
     changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
+    if run.pays:  # `pay` compares the roles
+        return RunFindings({"changes": changes})
     fell = facts["cliff"]["verdict"] in FELL
     finding = role_finding(changes, fell, facts.get("blamed", ""), facts.get("acquitted", ()))
     return RunFindings({"changes": changes}, [finding])
@@ -135,8 +137,8 @@ def role_changes(run: RunData) -> dict[str, Any]:
         return {"rows": [], "why": f"the episodes of the evaluations at {missing} are missing"}
     episodes = {index: by_policy(run, read_episodes(files[steps[index]])) for index in needed}
     names = run_by_policy(run).roles
-    problems = [episode["problem"] for episode in episodes[0]]
-    if len(set(problems)) != scores.shape[1]:
+    problems = list(dict.fromkeys(episode["problem"] for episode in episodes[0]))
+    if len(problems) != scores.shape[1]:
         return {"rows": [], "why": "the saved episodes do not match the held-out scores"}
     role_levels = {i: _role_means(rows, names, problems) for i, rows in episodes.items()}
     team_levels = {i: _team_means(rows, problems) for i, rows in episodes.items()}
@@ -147,7 +149,8 @@ def role_changes(run: RunData) -> dict[str, Any]:
         *(
             level
             for level in _levels(names, MEASURES, role_levels, half, peak, last)
-            if level.measure != "opening" or level.role in repeated
+            if (level.measure != "opening" or level.role in repeated)
+            and not (run.pays and level.measure in ("role_score", "opening"))
         ),
     ]
     z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(measures))))

@@ -17,6 +17,7 @@ from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
+from flowzoo.baselines.report.pay import LESS
 from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_bundled
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.by_policy import value_of, written_values
@@ -117,11 +118,16 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
     undecided = [finding.title for finding in findings if finding.level == "unknown"]
     if is_gain(gain):
         what = (
-            f"Held-out accuracy rose {levels} in {gain['step']} steps, and no test found a fault."
+            f"Held-out {run.measure} rose {levels} in {gain['step']} steps, and no test found a "
+            "fault."
         )
     else:
-        what = f"Held-out accuracy went {levels}, which may be chance, and no test found a fault."
-    constant = [f" {f.title[0].upper()}{f.title[1:]}." for f in findings if f.code == ONE_PLACE]
+        what = (
+            f"Held-out {run.measure} went {levels}, which may be chance, and no test found a fault."
+        )
+    constant = [
+        f" {f.title[0].upper()}{f.title[1:]}." for f in findings if f.code in (ONE_PLACE, LESS)
+    ]
     verb = "is" if len(undecided) == 1 else "are"
     rest = f" {len(undecided)} of the questions below {verb} open." if undecided else ""
     return Diagnosis(["".join([what, *constant, rest])])
@@ -175,19 +181,19 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
     codes = [finding.code for finding in bad]
     if facts["cliff"]["verdict"] in FELL or "below start" in codes:
         text = (
-            f"Held-out accuracy fell from {percent(float(means[before]))} at step "
+            f"Held-out {run.measure} fell from {percent(float(means[before]))} at step "
             f"{run.steps[before]} to {percent(float(means[after]))} at step {run.steps[after]}"
         )
         return f"{text}{'' if after == len(means) - 1 else f', and was {end}'}."
     if "hacked" in codes and run.settings.get("reward"):
-        return f"The training reward was earned without right answers; accuracy is {end}."
+        return f"The training reward was earned without right answers; {run.measure} is {end}."
     if "hacked" in codes:
         return f"{next(f.title for f in bad if f.code == 'hacked')}."
     if "worse" in codes:
         return f"{next(f.title for f in bad if f.code == 'worse')}: {end}."
     gain = facts["gain"]
     return (
-        f"{bad[0].title}. Held-out accuracy {'rose' if is_gain(gain) else 'went'} from "
+        f"{bad[0].title}. Held-out {run.measure} {'rose' if is_gain(gain) else 'went'} from "
         f"{percent(gain['before'])} to {percent(gain['after'])}."
     )
 

@@ -156,6 +156,9 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     lost = _lost(run, scores)
     if lost:
         return [Finding("warn", "Most groups have zero variance", f"{share}{lost}")]
+    if run.pays:
+        text = f"{share}by now all samples of a problem are paid the same."
+        return [Finding(level, "Most groups have zero variance", text)]
     text = (
         f"{share}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
         "problems during training."
@@ -178,8 +181,9 @@ def _lost(run: RunData, scores: Sequence[float]) -> str:
     now = sum(scores[-3:]) / len(scores[-3:]) if scores else math.nan
     if not windows or not now < max(windows) / 2 or max(windows) - now < LOST:
         return ""
+    lost = "earns what it earned" if run.pays else "solves problems that it solved"
     return (
-        f"the policy no longer solves problems that it solved. Its mean score was "
+        f"the policy no longer {lost}. Its mean score was "
         f"{percent(max(windows))} over three steps and is {percent(now)} by now; other problems "
         "would not repair this, an earlier checkpoint with smaller steps (--lr) may."
     )
@@ -240,8 +244,8 @@ def missed_peak(run: RunData) -> list[Finding]:
         f"Over the {WINDOW} steps from {step} on the mean training reward was {percent(level)}, "
         f"while the evaluations around it, at steps {first} and {last}, measured "
         f"{percent(accuracy[first])} and {percent(accuracy[last])}: {points(excess)} points above "
-        f"both (standard error {points(math.sqrt(noise))}). The best held-out accuracy and "
-        f"the fall after it were probably larger than evaluated; {more_evaluations(run)}."
+        f"both (standard error {points(math.sqrt(noise))}). The best held-out {run.measure} "
+        f"and the fall after it were probably larger than evaluated; {more_evaluations(run)}."
     )
     return [Finding("warn", "Evaluations missed a peak", text)]
 

@@ -201,6 +201,7 @@ def matrix_facts(
     failure_rows = failure_facts(failures, cells, notes)
     return {
         "cells": facts,
+        "pays": all(run.pays for run in runs),
         "failures": failure_rows,
         "judged": judged,
         "rate": RATE,

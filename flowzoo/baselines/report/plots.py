@@ -48,12 +48,13 @@ def _run_figures(run: RunData) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     if run.evaluations:
         figures["accuracy"] = _accuracy(run)
+        own = "pay" if run.pays else "role_score"
         scores = {
-            role: _series(run, f"eval/role_score/{role}")
-            for role in run.roles if _series(run, f"eval/role_score/{role}")
+            role: _series(run, f"eval/{own}/{role}")
+            for role in run.roles if _series(run, f"eval/{own}/{role}")
         }  # fmt: skip
         if scores:
-            figures["roles"] = _lines(scores, "own accuracy, held out")
+            figures["roles"] = _lines(scores, f"{'pay' if run.pays else 'own accuracy'}, held out")
     measured = role_series(run, "mass")
     mass = {role: measured[(role,)] for role in run.roles if (role,) in measured}
     if mass:
@@ -107,7 +108,7 @@ def _accuracy(run: RunData) -> Figure:
     if reward:
         axes.plot(*zip(*reward, strict=True), color=COLORS[1], linewidth=0.8, label="training")
     items = run.scores.shape[1]
-    axes.set(xlabel="step", ylabel="accuracy", title=f"95 % interval over {items} problems")
+    axes.set(xlabel="step", ylabel=run.measure, title=f"95 % interval over {items} problems")
     axes.legend(frameon=False)
     return figure
 

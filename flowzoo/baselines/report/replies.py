@@ -46,9 +46,10 @@ def _forms(run: RunData) -> list[Finding]:
             text = (
                 f"The strict parser read {percent(shift.before)} of its replies at step "
                 f"{shift.step}, the best evaluation, and reads {percent(shift.after)} at the end "
-                f"({_interval(shift)}). What cannot be read earns nothing and says nothing to the "
-                "other roles."
+                f"({_interval(shift)})."
             )
+            if not run.pays:
+                text += " What cannot be read earns nothing and says nothing to the other roles."
             title = f"The replies of {role} became unreadable"
             findings.append(Finding("bad", title, text, "lost form", role))
     return findings
@@ -70,7 +71,7 @@ def _texts(run: RunData, names: Sequence[str]) -> list[Finding]:
             title = f"{role} repeats itself"
             findings.append(Finding("bad", title, text, "loops", role))
             continue
-        strayed = fits_no_prompt(first, last, role)
+        strayed = None if run.pays else fits_no_prompt(first, last, role)
         if strayed is not None and strayed.called:
             text = (
                 "By the rare words and numbers of a reply its own problem was found among "

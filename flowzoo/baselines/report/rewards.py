@@ -51,8 +51,9 @@ def judge_agreement(run: RunData) -> list[Finding]:
         for name in ("verdicts", "unreadable", "compared")
     )
     lost = f"Of {verdicts:,} verdicts {unreadable:,} could not be read; none of these counts as 0."
-    if not compared:
-        text = f"The judged replies have no role score to compare with. {lost}"
+    if not compared or run.pays:
+        scores = "pay, and no truth" if run.pays else "no role score"
+        text = f"The judged replies have {scores} to compare with. {lost}"
         return [Finding("unknown", "The judge was compared with no truth", text)]
     agreement, passed, right = (
         sum(row[prefix + name] * row[prefix + "compared"] for row in rows if prefix + name in row)
@@ -103,11 +104,11 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
     text = (
         f"The mean training reward was {percent(before)} {'at' if top == 0 else 'around'} step "
         f"{steps[0] if top == 0 else start} and is {percent(after)} over the last {len(last)}, "
-        f"while held-out accuracy changed by {points(change.mean, sign=True)} points "
+        f"while held-out {run.measure} changed by {points(change.mean, sign=True)} points "
         f"({between(change.low, change.high)}): they have parted by {points(parted)} points "
         f"(standard error {points(math.sqrt(noise))})."
     )
-    if source:
+    if source and not run.pays:
         text += (
             f" Training was paid by {source}, not by the task's score: its reward can be earned "
             "without right answers."
@@ -116,7 +117,9 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
     text += (
         " Training and held-out problems differ, or the training problems were learned by heart."
     )
-    return [Finding("bad", "Training reward rose while held-out accuracy fell", text, "parted")]
+    return [
+        Finding("bad", f"Training reward rose while held-out {run.measure} fell", text, "parted")
+    ]
 
 
 def _top(run: RunData, facts: Facts) -> int | None:

@@ -75,15 +75,18 @@ DEATH_CODES = {
     "copy": "a copy", "alone": "a single agent",
 }  # fmt: skip
 """Code of a finding by the kind of the test that made it."""
+OF_TRUTH = ("wrong", "skill", "alone")
+"""Kinds of tests that need right and wrong replies."""
 
 
 def health(run: RunData, facts: Facts) -> RunFindings:
     """Report collapsed and dead roles, and after a loss the role whose decisions cost the most."""
     fell = facts["cliff"]["verdict"] in FELL
-    findings = role_findings(role_health(run), is_gain(facts["gain"]))
+    findings = role_findings(role_health(run), is_gain(facts["gain"]), run.pays)
     costs: dict[str, RoleBlame] = {}
     blamed = ""
-    if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in findings)):
+    broken = fell or any(finding.level == "bad" for finding in findings)
+    if len(run.roles) > 1 and broken and not run.pays:
         replay = blame_facts(run, fell=fell)
         findings.append(blame_finding(replay))
         blame: Blame | None = replay["blame"]
@@ -107,7 +110,7 @@ def _acquit(finding: Finding) -> Finding:
 def swaps(run: RunData, _: Facts) -> RunFindings:
     """Report the accuracy with the policies of two roles exchanged."""
     rows = swap_rows(run)
-    return RunFindings({"swaps": rows}, [swap_finding(row) for row in rows])
+    return RunFindings({"swaps": rows}, [swap_finding(row, run.measure) for row in rows])
 
 
 def role_health(run: RunData) -> dict[str, Any]:
@@ -124,12 +127,14 @@ def role_health(run: RunData) -> dict[str, Any]:
     if missing:
         return facts | {"why": f"the episodes of the evaluations at {missing} are missing"}
     first, last = read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
-    facts["chooser"] = chooser(first, last)
+    deaths = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
+    if run.pays:  # no reply is right or wrong
+        return facts | {"deaths": [test for test in deaths if test.kind not in OF_TRUTH]}
+    facts["chooser"], facts["deaths"] = chooser(first, last), deaths
     roles = candidate_role(first), answering_role([*first, *last])
     values = [(steps[0], loop_value(first, *roles)), (steps[-1], loop_value(last, *roles))]
     if all(value is not None for _, value in values):
         facts["values"] = values
-    facts["deaths"] = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
     return facts
 
 
@@ -164,7 +169,7 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
     return [test for test in tests if test is not None]
 
 
-def role_findings(facts: Mapping[str, Any], team_gained: bool) -> list[Finding]:
+def role_findings(facts: Mapping[str, Any], team_gained: bool, pays: bool = False) -> list[Finding]:
     """The findings of `role_health`; `team_gained`: the team ended above step 0."""
     values = facts["values"]
     costly = bool(values) and values[-1][1].high < 0
@@ -177,7 +182,7 @@ def role_findings(facts: Mapping[str, Any], team_gained: bool) -> list[Finding]:
     if values:
         findings.append(_value_finding(values))
     if facts["deaths"]:
-        findings += _death_findings(facts["deaths"], team_gained)
+        findings += _death_findings(facts["deaths"], team_gained, pays)
     return findings
 
 
@@ -292,10 +297,16 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     return Finding("unknown", f"Cannot tell whether the workflow beats {alone}", text)
 
 
-def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
-    deaths = [_death_finding(test, team_gained) for test in tests if test.positive]
+def _death_findings(tests: Sequence[RoleDeath], team_gained: bool, pays: bool) -> list[Finding]:
+    deaths = [_death_finding(test, team_gained, pays) for test in tests if test.positive]
     if deaths:
         return deaths
+    if pays:
+        text = (
+            "No role is no longer asked, or gives the same reply or a copy of another's to every "
+            f"problem. {len(tests)} tests."
+        )
+        return [Finding("good", "No role is dead", text)]
     skills = [test for test in tests if test.kind == "skill"]
     parts = [f"{test.role} {points(test.findable or 0)}" for test in skills]
     text = (
@@ -311,8 +322,10 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Findi
     return [Finding("good", "No role is dead", f"{text}.")]
 
 
-def _death_finding(test: RoleDeath, team_gained: bool) -> Finding:
+def _death_finding(test: RoleDeath, team_gained: bool, pays: bool) -> Finding:
     title, text = _death_texts(test)
+    if pays and test.kind in ("constant", "copy"):  # the best reply of a game may be the same
+        return Finding("result", title, text)
     if test.kind == "skill" and team_gained:
         title += " while the team gained"
     return Finding("bad", title, text, DEATH_CODES[test.kind], test.role)
@@ -474,11 +487,11 @@ def swap_rows(run: RunData) -> list[dict[str, Any]]:
     return [dict(row) for row in record.get("swaps", ())]
 
 
-def swap_finding(swap: Facts) -> Finding:
-    """State the change of accuracy with the policies of two roles exchanged."""
+def swap_finding(swap: Facts, measure: str = "accuracy") -> Finding:
+    """State the change of the mean score with the policies of two roles exchanged."""
     names = join_words(swap["roles"])
     text = (
-        f"With the policies of {names} exchanged, the last evaluation's accuracy is "
+        f"With the policies of {names} exchanged, the last evaluation's {measure} is "
         f"{percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "
         f"points ({between(swap['low'], swap['high'])}, paired over {swap['n']} problems)."
     )

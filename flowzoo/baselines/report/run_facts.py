@@ -13,6 +13,7 @@ from flowzoo.baselines.report import (
     changes,
     gradients,
     health,
+    pay,
     replies,
     rewards,
     roles,
@@ -28,6 +29,7 @@ from flowzoo.baselines.settings.model_defaults import BY_MODEL
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
     FindingSource(accuracy.cliff, ("fall",), "team"),
+    FindingSource(pay.pay),
     FindingSource(
         roles.health,
         (

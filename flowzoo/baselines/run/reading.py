@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.run.digests import whole_transcripts
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
@@ -39,6 +41,16 @@ class RunData:
     def evaluations(self) -> list[dict[str, Any]]:
         """The rows with held-out scores."""
         return [row for row in self.rows if row.get("eval/scores")]
+
+    @property
+    def pays(self) -> bool:
+        """True if the roles have pay of their own, and scores are no shares of right answers."""
+        return has_pay(self.evaluations)
+
+    @property
+    def measure(self) -> str:
+        """The word for the mean held-out score."""
+        return measure_name(self.pays)
 
     @property
     def steps(self) -> list[int]:

@@ -62,8 +62,9 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     `eval_problems`."""
     samples: int = 1
     """Scripted episodes per problem."""
-    threshold: float = 1.0
-    """Lowest score of episodes to train on; chats without a score are kept."""
+    threshold: float | None = None
+    """Lowest score of episodes to train on; chats without a score are kept. Default: 1, and any
+    score of a game, whose scores are pay."""
     best: int = 0
     """Most episodes kept per problem, the best by score and the first of equals; 0: all that reach
     the threshold."""

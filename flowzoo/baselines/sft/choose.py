@@ -6,6 +6,7 @@ score stay, of every problem the best, and of these the replies that did their o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,10 +122,12 @@ def choose(
     texts = [problem.text.strip() for problem in held_out]
     good = list[Transcript]()
     for transcript in transcripts:
-        reason = ""
+        reason, least = "", config.threshold
+        if least is None:
+            least = -math.inf if transcript.pays else 1.0
         if transcript.cut_off:
             reason = "cut off at the limit of turns"
-        elif transcript.score is not None and transcript.score < config.threshold:
+        elif transcript.score is not None and transcript.score < least:
             reason = "score below the threshold"
         # Chats name no problem that could be looked up.
         elif not transcript.text and any(

@@ -43,7 +43,7 @@ class RecordedReply:
     readable: bool = True
     """True if the strict parser of the ask could read it."""
     role_score: float | None = None
-    """Score of its role's own job; None: not defined."""
+    """Score of its role's own job; None: not defined, or pay."""
     cut_off: bool = False
     """True if the reply ran into the length limit."""
     shortened: bool = False
@@ -69,6 +69,8 @@ class Transcript:
     cut_off: bool
     """True if the episode ended at its limit of turns."""
     replies: tuple[RecordedReply, ...]
+    pays: bool = False
+    """True if scores are pay."""
 
 
 class ScriptedPlay(NamedTuple):
@@ -183,11 +185,12 @@ def _episode(row: Mapping[str, Any], word: str) -> tuple[str, Transcript]:
         episode=row["episode"],
         score=float(row["score"]),
         cut_off=row["truncated"],
-        replies=tuple(_reply(call) for call in row["calls"]),
+        replies=tuple(_reply(call, "pay" in row) for call in row["calls"]),
+        pays="pay" in row,
     )
 
 
-def _reply(call: Mapping[str, Any]) -> RecordedReply:
+def _reply(call: Mapping[str, Any], pays: bool) -> RecordedReply:
     length = SampledLength(_count(call, "prompt"), _count(call, "output"))
     return RecordedReply(
         agent=call["agent"],
@@ -195,7 +198,7 @@ def _reply(call: Mapping[str, Any]) -> RecordedReply:
         messages=tuple(call["messages"]),
         reply=call["reply"],
         readable=call["strict"],
-        role_score=call["role_score"],
+        role_score=None if pays else call["role_score"],
         cut_off=call["finish"] == "length",
         shortened=call["shortened"] > 0,
         length=length if length.prompt and length.reply else None,

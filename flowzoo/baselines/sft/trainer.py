@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.engines.hf import load_policies
@@ -37,7 +36,7 @@ from flowzoo.baselines.sft.rows import row_maker
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
-from flowzoo.baselines.training.metrics import MetricRow, role_metrics
+from flowzoo.baselines.training.metrics import MetricRow, evaluation_metrics, pay_summary
 from flowzoo.baselines.training.plan import Replies, token_budgets
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
@@ -211,8 +210,7 @@ class SupervisedTrainer:
             self.engines.sync()
             records = self.evaluation.play(self._policy_map())
             self.run.save_transcripts("eval", step, records)
-            row |= role_metrics(records, "eval/")
-            row["eval/scores"] = problem_scores(records, self.evaluation.names)
+            row |= evaluation_metrics(records, self.evaluation.names)
         return row
 
     @property
@@ -268,6 +266,7 @@ class SupervisedTrainer:
                 "accuracy_after": last["eval/reward/mean"],
                 "gain": gain._asdict(),
                 "protocol": self.evaluation.protocol(self._policy_map()),
+                **pay_summary(first, last),
             }
         return summary
 

@@ -18,10 +18,12 @@ from flowzoo.agents.evaluation.summary import (
     pass_at,
     pass_sizes,
     problem_scores,
+    role_pay,
     solve_shares,
     summarize,
 )
 from flowzoo.baselines.advantages.compute import Advantages
+from flowzoo.baselines.diagnostics.pay import PAY_OF, pay_changes
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -79,7 +81,9 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
         row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = share["share"], share["of"]
     for name, value in total["judge"].items():
         row[f"{prefix}judge/{name}"] = value
-    if total["samples"] > 1:
+    for role, value in total.get("pay", {}).items():
+        row[f"{prefix}pay/{role}"] = value
+    if total["samples"] > 1 and "pay" not in total:  # pay is never right or wrong
         for name, value in total.items():
             if name.startswith(("avg@", "pass@")):
                 row[f"{prefix}{name}"] = value
@@ -91,13 +95,16 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
 def evaluation_metrics(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) -> MetricRow:
     """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem.
 
-    `names` are the ids of all problems, if the verdicts on some are unknown; see `problem_scores`.
+    `eval/pay_of/ROLE` is the pay of a role on every problem, where scores are pay. `names` are the
+    ids of all problems, if the verdicts on some are unknown; see `problem_scores`.
     """
     row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records, names)}
+    pay = role_pay(records)
+    row |= {f"{PAY_OF}{role}": values for role, values in pay.items()}
     groups = attempts_of(records)
     if len(names) > len(groups):
         row["eval/reward/unknown"] = len(names) - len(groups)
-    if min((len(group) for group in groups.values()), default=0) < 2:
+    if pay or min((len(group) for group in groups.values()), default=0) < 2:
         return row
     counts = {name: sum(x.score >= 1.0 for x in group) for name, group in groups.items()}
     others = round(mean(list(counts.values())))
@@ -141,12 +148,26 @@ def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
         "best_step": best["step"],
         "gain": paired_gain(first["eval/scores"], last["eval/scores"])._asdict(),
         "attempts": attempt_gains(first, last, samples),
+        **pay_summary(first, last),
     }
+
+
+def pay_summary(first: MetricRow, last: MetricRow) -> dict[str, dict[str, MetricRow]]:
+    """`pay` of every role at two evaluations, and its paired gain; empty without pay."""
+    pay = {
+        change.role: {
+            "before": list(change.before),
+            "after": list(change.after),
+            "gain": change.gain and change.gain._asdict(),
+        }
+        for change in pay_changes(first, last)
+    }
+    return {"pay": pay} if pay else {}
 
 
 def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str, MetricRow]:
     """Gains in avg@k and pass@k between two evaluations; empty with one episode of a problem."""
-    if samples < 2:
+    if samples < 2 or "eval/right" not in before:
         return {}
     pairs = {f"avg@{samples}": (before["eval/scores"], after["eval/scores"])}
     for k in pass_sizes(samples):

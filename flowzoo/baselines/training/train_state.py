@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import Z
+from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
 from flowzoo.baselines.diagnostics.collapse import find_collapse
+from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.run import checkpoint
@@ -177,7 +179,8 @@ def stop_reason(
         return ""
     accuracy = rows[-1]["eval/reward/mean"]
     if at is not None and accuracy >= at:
-        return f"held-out accuracy {100 * accuracy:.1f} % reaches stop_at {at:g}"
+        measure = measure_name(has_pay(rows[-1:]))
+        return f"held-out {measure} {100 * accuracy:.1f} % reaches stop_at {at:g}"
     collapse = find_collapse(rows) if on == "collapse" else None
     if collapse is not None:
         return f"{collapse.text} (stop_on collapse)"

@@ -134,13 +134,15 @@ def shown_progress(
 @contextmanager
 def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
     """Show progress in episodes; yields a callback for finished episodes."""
+    from flowzoo.agents.evaluation.summary import measure_name
+
     score = count = 0.0
     with shown_progress(label, total) as progress:
 
         def advance(record: Any) -> None:
             nonlocal score, count
             score, count = score + record.score, count + 1
-            progress.show(int(count), f"accuracy {100 * score / count:.1f} %")
+            progress.show(int(count), f"{measure_name(record.pay)} {100 * score / count:.1f} %")
 
         yield advance
 

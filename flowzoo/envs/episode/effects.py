@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
@@ -19,10 +20,9 @@ from flowzoo.envs.script import (
     ToolResult,
     UseTool,
 )
-from flowzoo.envs.tasks.task import Problem, Task, call_task
+from flowzoo.envs.tasks.task import Problem, Task, call_named, call_task
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import UsageError
-from flowzoo.functions import call_noted
 
 PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
@@ -61,19 +61,25 @@ def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[J
     for problem, effect in jobs:
         assert isinstance(effect, Judge)
         chat = judge_messages(effect, problem.text)
-        reply = call_noted(judge, f"the judge of problem {problem.id}", chat)
+        name = f"the judge of problem {problem.id}{_caller(effect)}"
+        reply = call_named(name, partial(judge, chat))
         if not isinstance(reply, str):
-            raise UsageError(f"`judge` must return a str, got {type(reply).__name__} {reply!r:.60}")
+            came = f"{type(reply).__name__} {reply!r:.60}"
+            raise UsageError(f"{name}: `judge` must return a str, got {came}")
         verdicts.append(read_judgment(effect, problem.text, reply))
     return verdicts
 
 
-def _use_tool(effect: UseTool) -> ToolResult:
-    tool = f"tool {effect.call.name}"
-    texts = call_noted(lambda: list(effect.source.use([effect.call])), tool)
+def _caller(effect: Judge | UseTool) -> str:
+    return f" ({effect.caller})" if effect.caller else ""
+
+
+def _use_tool(problem: Problem, effect: UseTool) -> ToolResult:
+    name = f"tool {effect.call.name} of problem {problem.id}{_caller(effect)}"
+    texts = call_named(name, lambda: list(effect.source.use([effect.call])))
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise UsageError(
-            f"`use` of {effect.source!r:.100} must return one str per call: {texts!r:.100}"
+            f"{name}: `use` of {effect.source!r:.100} must return one str per call: {texts!r:.100}"
         )
     return ToolResult(texts[0])
 
@@ -85,7 +91,7 @@ def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> 
 
         return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     if kind is UseTool:
-        return [_use_tool(effect) for effect in effects if isinstance(effect, UseTool)]
+        return [_use_tool(problem, effect) for problem, effect in jobs]  # type: ignore[arg-type]
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):

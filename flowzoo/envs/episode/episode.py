@@ -45,6 +45,7 @@ from flowzoo.envs.script import (
     RoleScore,
     Run,
     Script,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools import CallReading, read_calls
@@ -54,6 +55,7 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
+_CALLED = (Judge, UseTool)  # effects that run functions of users
 _NO_CALLS = CallReading()
 LogEntry = str | EffectResult  # a reply, or the result of an effect
 
@@ -343,10 +345,23 @@ class Episode:
                 )
             if fault:
                 raise self._failure(fault)
+        effects = [
+            effect._replace(caller=self._caller(effect)) if isinstance(effect, _CALLED) else effect
+            for effect in effects
+        ]
         if self._before is not None:
             check_effects(self.workflow.name, self._before, len(self._requested), effects)
         self._requested += effects
         self.effects = tuple(effects)
+
+    def _caller(self, effect: Judge | UseTool) -> str:
+        if isinstance(effect, Judge):
+            agent = effect.of.agent
+        else:
+            agent = next(
+                (t.agent for t in self.turns if t.reply and effect.call in t.reply.tool_calls), ""
+            )
+        return ", ".join(filter(None, (self.workflow.name, agent)))
 
     def _open_phase(self, asks: list[Ask]) -> None:
         if self.max_cycles is not None and self._over_budget(asks):

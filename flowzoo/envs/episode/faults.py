@@ -74,18 +74,21 @@ def script_failure(
     error: BaseException | None,
     transcript: list[Any],
 ) -> WorkflowError:
-    """Make the error to raise; it names the script's line that raised `error` or yielded last."""
-    location = None
+    """Make the error to raise; it names the script's line that raised `error` or yielded last.
+
+    Of a script that has ended it is the line where `play` begins.
+    """
+    code = type(workflow).play.__code__
+    home, location = code.co_filename, (code.co_filename, code.co_firstlineno)
     generator: Any = script
     while generator is not None and getattr(generator, "gi_frame", None) is not None:
         frame, generator = generator.gi_frame, generator.gi_yieldfrom
         location = frame.f_code.co_filename, frame.f_lineno
     if error is not None:
-        home = type(workflow).play.__code__.co_filename
         frames = traceback.extract_tb(error.__traceback__)
         lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
         location = lines[-1] if lines else location
-    where = f" ({os.path.basename(location[0])}, line {location[1]})" if location else ""
+    where = f" ({os.path.basename(location[0])}, line {location[1]})"
     return WorkflowError(
         f"{workflow.name}{where}, problem {problem.id}: {message}", problem.id, transcript
     )

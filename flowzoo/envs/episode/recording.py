@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.readers.judgments import judge_messages
 from flowzoo.envs.records import Call, EpisodeRecord, Judgment, make_call
-from flowzoo.envs.script import Judge, JudgeResult, Reply
+from flowzoo.envs.script import Grade, Judge, JudgeResult, Payoffs, Reply
 from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
@@ -223,6 +223,7 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     payoffs, workflow = episode.finished().payoffs, episode.workflow
     if episode.truncated:
         return [(0.0, None)] * len(settled.calls)
+    rewards = () if payoffs is None else payoffs.rewards or _paid_last(payoffs, settled.calls)
     earned: list[tuple[float, float | None]] = []
     for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
         role = workflow.agents[turn.agent][0]
@@ -230,9 +231,17 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
         if payoffs is None:
             earned.append((alone, None))
         else:
-            step = immediate(workflow, role, {**part, "local": payoffs.rewards[turn.call]})
+            step = immediate(workflow, role, {**part, "local": rewards[turn.call]})
             earned.append((step, reward - alone))
     return earned
+
+
+def _paid_last(payoffs: Payoffs, calls: Sequence[tuple[Turn, Reply]]) -> list[float]:
+    # An agent's pay comes with its last call.
+    last = {turn.agent: turn.call for turn, _ in calls}
+    return [
+        payoffs.returns[turn.agent] if last[turn.agent] == turn.call else 0.0 for turn, _ in calls
+    ]
 
 
 def _score(episode: Episode, answer: str | None, score: float) -> float:
@@ -301,7 +310,22 @@ def record(
         calls=tuple(calls),
         judgments=judgments(episode) if workflow.needs_judge else (),
         level=problem.meta.get("level"),
+        pay=agent_pay(episode),
     )
+
+
+def agent_pay(episode: Episode) -> dict[str, float]:
+    """Pay by agent of a finished episode; see `EpisodeRecord.pay`."""
+    workflow, payoffs = episode.workflow, episode.finished().payoffs
+    if payoffs is not None:
+        return dict(payoffs.returns)
+    checked = workflow.runs_programs or workflow.task.runs_programs or episode.truncated
+    if checked or any(type(effect) is Grade for effect in episode.requested):
+        return {}
+    scores: dict[str, list[float]] = {}
+    for call, score in sorted(episode.role_scores.items()):
+        scores.setdefault(episode.turns[call].agent, []).append(score)
+    return {agent: sum(values) / len(values) for agent, values in scores.items()}
 
 
 def judgments(episode: Episode) -> tuple[Judgment, ...]:

@@ -141,8 +141,11 @@ class ResetTask(Task):
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[GradeResult]:
-        """Raise: the environment's rewards are the grade."""
-        raise UsageError(f"{self.name} grades by its rewards: play it with --env")
+        """Raise: an environment's rewards, or a game's pay, are the grade."""
+        raise UsageError(
+            f"{self.name} has no grader: return Outcome(score=...) or Outcome(payoffs=...) from "
+            "play(), or play an external environment with --env"
+        )
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return number_by_first(answers)
@@ -150,8 +153,8 @@ class ResetTask(Task):
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
         """Raise: flowzoo has no experts for external environments."""
         raise UsageError(
-            f"there is no scripted expert for {self.name}: name a model, or return "
-            "TextEnv(env, scripted={agent: function}) from the function"
+            f"there is no scripted expert for {self.name}: name a model, define expert() in the "
+            "workflow's class, or return TextEnv(env, scripted={agent: function}) from the function"
         )
 
     def samples(self) -> tuple[str, ...]:

@@ -369,13 +369,21 @@ def get_size(task: Task, split: str) -> int | None:
 
 def call_task(name: str, doing: str, call: Callable[[], T]) -> T:
     """Call a task's code; its exceptions become a `TaskError` with the last line."""
+    return call_named(f"task {name!r}: {doing}", call)
+
+
+def call_named(name: str, call: Callable[[], T]) -> T:
+    """Call a user's code; its exceptions become a `TaskError` with its name and the last line."""
     try:
-        return call_contained(call, f"task {name!r}: {doing}")
-    except (FlowzooError, OSError):  # an OSError is a system error
+        return call_contained(call, name)
+    except FlowzooError:
+        raise
+    except OSError as error:  # an OSError is a system error
+        error.add_note(f"raised by {name}")
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         location = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
         message = " ".join(str(error).split())
         what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        raise TaskError(f"task {name!r}: {doing} raised {what}{location}") from error
+        raise TaskError(f"{name} raised {what}{location}") from error

@@ -20,6 +20,12 @@ from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.envs.tasks.task import Task
+from flowzoo.envs.testing.author_checks import (
+    CreditTraits,
+    check_credit,
+    check_yields,
+    credit_traits,
+)
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
     advance,
@@ -51,9 +57,11 @@ __all__ = [
     "CHECKS",
     "HOSTILE",
     "TASK_CHECKS",
+    "CreditTraits",
     "advance",
     "check_api",
     "check_budget",
+    "check_credit",
     "check_ends",
     "check_forks",
     "check_gold_leaks",
@@ -68,6 +76,8 @@ __all__ = [
     "check_task",
     "check_truth_blindness",
     "check_workflow",
+    "check_yields",
+    "credit_traits",
     "guard",
     "play_out",
     "problem_at",
@@ -76,8 +86,10 @@ __all__ = [
 ]
 
 CHECKS = (
+    check_yields,
     check_ends,  # first, since the others are slow with a script that does not end
     check_parsers,
+    check_credit,
     check_forks,  # before the others, which say less about an impure script
     check_api,
     check_parallel,
@@ -94,8 +106,11 @@ CHECKS = (
 """All checks, in the order of `check_workflow`."""
 
 
-def check_workflow(workflow: Workflow) -> None:
+def check_workflow(workflow: Workflow) -> CreditTraits:
     """Run every check, first the checks of the workflow's task.
+
+    Returns:
+        The roles whose replies have scores, and the credit rules and algorithms that go with them.
 
     Raises:
         AssertionError: naming the check and what is wrong, a violated requirement
@@ -107,6 +122,7 @@ def check_workflow(workflow: Workflow) -> None:
         _check_task_once(workflow.task)
     for check in CHECKS:
         _run_check(workflow.name, check, workflow)
+    return credit_traits(workflow)
 
 
 def check_task(task: Task) -> GoldSurvey | None:

@@ -36,6 +36,7 @@ def test_plain_values_are_those_of_asdict(name, task):
     record = replace(record, calls=calls, facts=facts)
     values = asdict(record)
     assert values.pop("judgments") == ()  # left out where no judge was asked
+    assert values.pop("pay") == {}  # and where no agent has pay of its own
     for call in values["calls"]:  # left out where no tools were offered
         assert (call.pop("tools"), call.pop("fault")) == ((), "")
     assert json.dumps(record.to_json()) == json.dumps(values)

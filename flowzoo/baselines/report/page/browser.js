@@ -5,7 +5,7 @@ let showStep = () => {}, showEpisode = () => {};
 
 const ROW = 60; // height of a row in CSS pixels, as in the style sheet
 
-const scoreBadge = (score) => badge(score >= 1 ? "right" : score > 0 ? `score ${number(score)}` : "wrong", score >= 1 ? "good" : "bad");
+const scoreBadge = (score) => verdict(score, "right", score > 0 ? `score ${number(score)}` : "wrong");
 
 // The two lines of an episode in the list.
 const episodeHead = (index, episode) => [index.texts[episode.text] || index.texts[episode.problem], [
@@ -29,7 +29,7 @@ const callView = (index, call, query, colors) => {
   } }, h("summary", null, `What it was asked (${messages.length} ${messages.length === 1 ? "message" : "messages"})`));
   const element = h("article", { class: "call" },
     h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${known(call.tokens) ? `${number(call.tokens)} tokens, ` : ""}policy `, bdi(call.policy || "–")),
-      known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`), known(call.advantage) ? badge(`advantage ${signed(call.advantage)}`) : null,
+      known(call.role_score) ? (game.pays ? badge(`pay ${number(call.role_score)}`) : verdict(call.role_score, "own answer 1", `own answer ${number(call.role_score)}`)) : null, badge(`reward ${number(call.reward)}`), known(call.advantage) ? badge(`advantage ${signed(call.advantage)}`) : null,
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);
   element.style.borderLeftColor = seriesColor(colors.indexOf(call.role));
@@ -38,7 +38,7 @@ const callView = (index, call, query, colors) => {
 
 const where = ({ kind, step }) => (kind === "sample" ? `sample ${step}` : `${kind} episode of step ${step}`);
 
-const scored = (episode) => h("p", null, badge(episode.score >= 1 ? "right" : "wrong", episode.score >= 1 ? "good" : "bad"), ` score ${number(episode.score)}, ${where(episode)}${episode.truncated ? ", cut off by max_cycles" : ""}`);
+const scored = (episode) => h("p", null, verdict(episode.score, "right"), `${game.pays ? " " : ` score ${number(episode.score)}, `}${where(episode)}${episode.truncated ? ", cut off by max_cycles" : ""}`);
 const played = (index, episode, query, colors) => [
   Object.keys(episode.facts).length ? h("details", null, h("summary", null, "Facts"), pairs(episode.facts)) : [],
   episode.calls.map((call) => callView(index, call, query, colors)),

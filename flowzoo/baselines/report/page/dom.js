@@ -61,6 +61,12 @@ const said = (text, query) => {
 const bdi = (text, query) => h("bdi", null, shownParts(text, query));
 const flat = (text) => text.replace(/\s+/g, " ").slice(0, 300);
 
+// Whether scores are pay: then no reply is right or wrong, and a mean score is no accuracy.
+const game = { pays: false };
+const measure = () => (game.pays ? "score" : "accuracy");
+const titled = (text) => text[0].toUpperCase() + text.slice(1);
+const ofTruth = (filters, names) => (game.pays ? Object.fromEntries(Object.entries(filters).filter(([name]) => !names.includes(name))) : filters);
+
 // Numbers for people.
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 const minus = (text) => (/^-0\.?0*$/.test(text) ? text.slice(1) : text.replace("-", "−"));
@@ -80,6 +86,8 @@ const minutes = (seconds) => (known(seconds) ? (seconds / 60).toFixed(1) : "–"
 const range = (low, high, show) => (known(low) && known(high) ? `${show(low)} to ${show(high)}` : "–");
 
 const badge = (text, kind) => h("span", { class: `badge ${kind || ""}` }, text);
+// What a score says of a reply or an episode; `right` and `rest` are the words where it is truth.
+const verdict = (score, right, rest = "wrong") => (game.pays ? badge(`score ${number(score)}`) : badge(score >= 1 ? right : rest, score >= 1 ? "good" : "bad"));
 
 const sections = [];
 const section = (id, title, note, ...children) => {

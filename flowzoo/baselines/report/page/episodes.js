@@ -36,7 +36,7 @@ class EvaluationIndex {
     this.pair = packed.sides.length > 1;
     this.samples = this.items.some(({ all }) => all.some(({ sample }) => sample));
     this.noun = this.pair ? "problem" : "episode";
-    this.filters = { ...(this.pair ? PAIR_FILTERS : EPISODE_FILTERS), ...REPLY_FILTERS };
+    this.filters = ofTruth({ ...(this.pair ? PAIR_FILTERS : EPISODE_FILTERS), ...REPLY_FILTERS }, ["right", "wrong", "bothright", "bothwrong", "rolewrong"]);
     this.levels = unique(this.items.map(({ level }) => level)).filter(Boolean).sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
     this.read = new Map(); // number of a file -> its Index, once it is there
     this.asked = new Map(); // number of a file -> promise of it

@@ -20,15 +20,18 @@ const gauge = (value, ends) => {
   return h("div", { class: "gauge", "aria-hidden": "true" }, bar, dot);
 };
 
+// Pay of a role in a game, with its interval.
+const payOf = (facts, role) => [number(facts.pay?.[role]), h("small", null, range(...(facts.intervals.pay?.[role] || []), number))];
+
 // Measures of an evaluation as a whole: [name, cell].
 const wholeRows = (facts) => {
   const { intervals, usage, majority } = facts;
-  const passes = Object.keys(facts).filter((name) => /^pass@(?!1$)\d+$/.test(name));
+  const passes = Object.keys(facts).filter((name) => !game.pays && /^pass@(?!1$)\d+$/.test(name));
   const part = (name, { share: value, of }) => [name.replaceAll("_", " "), [share(value, intervals.shares[name]), h("small", null, `of ${number(of)}`)]];
   return [
     ...(majority ? [[`accuracy of ${majority.samples} votes`, share(majority.accuracy, majority.interval)]] : []),
-    ["accuracy", share(facts.accuracy, intervals.accuracy)],
-    ["right", `${number(facts.right)} of ${number(facts.episodes)}`],
+    [measure(), share(facts.accuracy, intervals.accuracy)],
+    ...(game.pays ? facts.role_names.map((role) => [`pay of ${role}`, payOf(facts, role)]) : [["right", `${number(facts.right)} of ${number(facts.episodes)}`]]),
     ...passes.map((name) => [name, share(facts[name], intervals[name])]),
     ...Object.entries(facts.shares).map(([name, value]) => part(name, value)),
     ...(facts.judge.verdicts ? [["verdicts of the judge", [number(facts.judge.verdicts), h("small", null, `${number(facts.judge.unreadable)} unreadable`)]]] : []),
@@ -57,7 +60,7 @@ const roleColumns = (facts) => {
   return [
     ["role", (role) => bdi(role)],
     ["calls", (role) => number(facts.roles[role].calls)],
-    ["own accuracy", part("role_score")],
+    game.pays ? ["pay", (role) => payOf(facts, role)] : ["own accuracy", part("role_score")],
     ["readable", part("strict")],
     ["… leniently", part("lenient")],
     ["cut off", part("truncated")],
@@ -72,9 +75,9 @@ const roleColumns = (facts) => {
 const levelButton = ({ level }) => (level ? h("button", { type: "button", onclick: () => showLevel(level) }, bdi(level)) : "none");
 
 const levelSection = (facts) => (facts.levels.length ? section("levels", "Levels of the problems", null,
-  table("Episodes by the level of their problem; accuracy with its 95 % interval over problems. A level shows its episodes.", [
+  table(`Episodes by the level of their problem; ${measure()} with its 95 % interval over problems. A level shows its episodes.`, [
     ["level", levelButton],
-    ["accuracy", (row) => share(row.accuracy, row.interval)],
+    [measure(), (row) => share(row.accuracy, row.interval)],
     ["", (row) => gauge(row.accuracy, row.interval)],
     ["problems", (row) => number(row.problems)],
     ["episodes", (row) => number(row.episodes)],
@@ -88,17 +91,17 @@ const lengthSection = (facts) => section("lengths", "Length of replies", null,
     ["role", (row) => bdi(row.role)],
     ["length", (row) => [row.low === row.high ? number(row.low) : range(row.low, row.high, number), h("small", null, row.unit)], "left"],
     ["replies", (row) => number(row.replies)],
-    ["own accuracy", (row) => rate(row.role_score)],
-    ["accuracy of the team", (row) => rate(row.score)],
+    ...(game.pays ? [] : [["own accuracy", (row) => rate(row.role_score)]]),
+    [`${measure()} of the team`, (row) => rate(row.score)],
     ["", (row) => gauge(row.score[0], row.score.slice(1))],
     ["readable", (row) => rate(row.strict)],
     ["cut off", (row) => rate(row.truncated)],
   ], facts.lengths));
 
 const evaluationPage = (facts, packed) => [
-  section("accuracy", "Accuracy", null,
+  section("accuracy", titled(measure()), null,
     facts.majority ? headline(percent(facts.majority.accuracy), facts.majority.interval ? range(...facts.majority.interval, percent) : null, `${counted(facts.majority.samples, "vote")} a problem, ${number(facts.majority.right)} of ${counted(facts.majority.problems, "problem")} right`)
-      : headline(percent(facts.accuracy), facts.intervals.accuracy ? range(...facts.intervals.accuracy, percent) : null, `${number(facts.right)} of ${counted(facts.episodes, "episode")} right, ${counted(facts.problems, "problem")}`),
+      : headline(percent(facts.accuracy), facts.intervals.accuracy ? range(...facts.intervals.accuracy, percent) : null, `${game.pays ? counted(facts.episodes, "episode") : `${number(facts.right)} of ${counted(facts.episodes, "episode")} right`}, ${counted(facts.problems, "problem")}`),
     notes(facts),
     h("div", { class: "narrow" }, table("All episodes; a mean with its 95 % interval over problems.", [["", ([name]) => bdi(name)], ["value", ([, cell]) => cell]], wholeRows(facts).filter(([, cell]) => hasValue(cell))))),
   section("roles", "Roles", null, table("Means over the calls of each role, with 95 % intervals over problems; tokens and seconds of a call.", roleColumns(facts).filter(([, cell]) => facts.role_names.some((role) => hasValue(cell(role)))), facts.role_names)),

@@ -35,7 +35,7 @@ const failureTable = (failure) => table(`There: ${failure.rule}. Called: the run
 ], failure.cells);
 
 const momentCall = (call, role) => h("div", { class: `said-by${call.role === role ? " culprit" : ""}` },
-  h("small", { class: "muted" }, bdi(call.agent), " ", known(call.role_score) ? badge(call.role_score >= 1 ? "right" : "wrong", call.role_score >= 1 ? "good" : "bad") : null),
+  h("small", { class: "muted" }, bdi(call.agent), " ", known(call.role_score) ? verdict(call.role_score, "right") : null),
   said(call.reply));
 
 const momentSide = (moment, side, at, role) => {
@@ -43,7 +43,7 @@ const momentSide = (moment, side, at, role) => {
   const calls = episode.calls.map((call) => momentCall(call, role));
   const rest = calls.slice(MOST_CALLS);
   return h("div", { class: "side" },
-    h("h4", null, `step ${moment.steps[at]} `, badge(episode.score >= 1 ? "team right" : `team's score ${number(episode.score)}`, episode.score >= 1 ? "good" : "bad"), moment.values ? h("small", null, ` the figure of all problems: ${percent(moment.values[at], 0)}`) : null),
+    h("h4", null, `step ${moment.steps[at]} `, verdict(episode.score, "team right", `team's score ${number(episode.score)}`), moment.values ? h("small", null, ` the figure of all problems: ${percent(moment.values[at], 0)}`) : null),
     calls.slice(0, MOST_CALLS), rest.length ? h("details", null, h("summary", null, `${counted(rest.length, "further call")}`), rest) : null);
 };
 

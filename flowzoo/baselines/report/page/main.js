@@ -35,6 +35,7 @@ const contents = () => {
 };
 
 const facts = block("facts");
+game.pays = Boolean(facts.run ? facts.run.pays : facts.matrix ? facts.matrix.pays : facts.evaluation ? facts.evaluation.pay : facts.comparison.sides[0].pay);
 heading(facts);
 document.getElementById("main").replaceChildren(...pageOf(facts).filter(Boolean));
 contents();

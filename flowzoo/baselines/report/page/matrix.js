@@ -71,7 +71,7 @@ const peaksSection = (matrix) => {
 
 const coursesSection = (matrix) => {
   const cells = matrix.cells.filter((cell) => cell.gain);
-  return section("courses", "Courses", "Held-out accuracy over steps, one line a seed. The scales are the same in all figures.",
+  return section("courses", "Courses", `Held-out ${measure()} over steps, one line a seed. The scales are the same in all figures.`,
     figures("small", cells.map((cell) => figure(cell.name, null, cell.courses.map((course, place) => ({ name: `seed ${cell.seeds[place]}`, place, points: course })), { percent: true, min: 0, max: 1, bare: true }))));
 };
 
@@ -86,7 +86,7 @@ const controlSection = (matrix) => section("control", "Against the single-agent 
     ["workflow", (row) => bdi(row.other), "cellname"],
     ["control", (row) => bdi(row.one), "left cellname"],
     ["equal", (row) => [row.equal === "nothing" ? "nothing: the control had fewer tokens" : row.equal, known(row.votes) ? h("small", null, `${number(row.votes)} votes`) : null], "prose"],
-    ["accuracy", (row) => both(row.levels, percent)],
+    [measure(), (row) => both(row.levels, percent)],
     ["difference", difference],
     ["over seeds", seedInterval],
     ["seeds", (row) => `${row.seeds[1]} and ${row.seeds[0]}`],

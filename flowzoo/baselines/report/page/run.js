@@ -102,12 +102,12 @@ const accuracySection = (run) => {
     ...passSeries(run),
     { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
-  return section("accuracy", "Accuracy", null,
-    drawn("wide", [team.length && figure("Accuracy of the team", `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. Training reward: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
-    run.accuracy.length ? table("Held-out accuracy with its 95 % interval, and what it had cost.", [
+  return section("accuracy", titled(measure()), null,
+    drawn("wide", [team.length && figure(`${titled(measure())} of the team`, `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. Training reward: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
+    run.accuracy.length ? table(`Held-out ${measure()} with its 95 % interval, and what it had cost.`, [
       ["", (row) => [row.name, row.note ? h("small", null, row.note) : null], "cellname"],
       ["step", (row) => number(row.step)],
-      ["accuracy", (row) => [percent(row.accuracy), known(row.low) ? h("small", null, `${(100 * row.low).toFixed(1)} to ${percent(row.high)}`) : null]],
+      [measure(), (row) => [percent(row.accuracy), known(row.low) ? h("small", null, `${(100 * row.low).toFixed(1)} to ${percent(row.high)}`) : null]],
       ["tokens", (row) => [number(row.tokens), known(row.seconds) ? h("small", null, `${minutes(row.seconds)} min`) : null]],
     ], run.accuracy) : h("p", { class: "muted" }, "There is no evaluation yet."));
 };
@@ -124,14 +124,25 @@ const changed = (row, change) => {
   return [h("span", { class: told ? "told" : "" }, show(change.mean)), h("small", null, known(change.low) ? range(change.low, change.high, show) : `none of ${number(change.n)} differs`)];
 };
 
+// What every role of a game earned at the first and the last evaluation.
+const paid = ([mean, low, high]) => [number(mean), known(low) ? h("small", null, range(low, high, number)) : null];
+const payTable = (run) => (run.pay.length ? table(`Pay of each role before training and at step ${run.held_out[run.held_out.length - 1][0]}, with its 95 % interval over problems; the difference is paired over problems, and bold where its interval excludes 0. Share: of the sum of the roles' mean pay, where none earned less than 0.`, [
+  ["role", (row) => bdi(row.role)],
+  ["before", (row) => paid(row.before)],
+  ["end", (row) => paid(row.after)],
+  ["end − before", ({ gain }) => (gain ? [h("span", { class: gain.low > 0 || gain.high < 0 ? "told" : "" }, number(gain.mean)), h("small", null, range(gain.low, gain.high, number))] : "–")],
+  ["share before", ({ shares }) => (shares ? percent(shares[0]) : "–")],
+  ["share at the end", ({ shares }) => (shares ? percent(shares[1]) : "–")],
+], run.pay) : null);
+
 const rolesSection = (run) => {
   const { changes } = run;
-  const own = roleSeries(run, "role_score");
+  const own = roleSeries(run, game.pays ? "pay" : "role_score");
   const forms = [["boxed", "Boxed answers"], ["fence", "Code blocks"], ["verdict", "Verdict tags"], ["terse", "Terse replies"], ["likeness", "Likeness of parallel replies"], ["bare_verdict", "Bare verdicts among verdicts"]];
   const sampled = ofRoles(run, "sampled_entropy/"), trained = ofRoles(run, "trained_entropy/");
   const entropy = trained.length ? trained : below(run, "learn/trained_entropy/");
   const basis = `Lines with dots: held out (${heldOutWords(run)}). Dotted: ${trainWords(run)}.`;
-  return section("roles", "Roles", basis,
+  return section("roles", "Roles", basis, payTable(run),
     changes.rows.length ? table(
       `Roles before training, at the peak, and over the last evaluations after it (steps ${changes.last.join(", ")}). The peak, step ${changes.peak}, is the best evaluation on one half of the ${number(changes.problems)} problems, looked at on the ${number(changes.looked)} of the other half, so that it is not high by choice. Differences are paired over the problems that have both; the intervals of all ${changes.compared} hold together with 95 %, and bold ones exclude 0. Points, or tokens.`, [
         ["role", (row) => (row.role ? bdi(row.role) : "the team")],
@@ -144,13 +155,14 @@ const rolesSection = (run) => {
       ], changes.rows) : h("p", { class: "muted" }, `Roles are not compared: ${changes.why}.`),
     run.swaps.length ? table("The policies of two roles exchanged on the held-out problems of the last evaluation: differences in points, paired over problems. A fall shows that the roles have specialised.", [
       ["exchanged", (row) => row.roles.map((role, place) => [place ? " and " : "", bdi(role)])],
-      ["accuracy", (row) => percent(row.accuracy)],
+      [measure(), (row) => percent(row.accuracy)],
       ["difference", (row) => h("span", { class: row.low > 0 || row.high < 0 ? "told" : "" }, points(row.mean))],
       ["95 % interval", (row) => range(row.low, row.high, points)],
       ["problems", (row) => number(row.n)],
     ], run.swaps) : null,
     figures("", [
-      maybe("Own accuracy", "What the role's own reply was worth, where the workflow can tell.", own, { percent: true, least: 0 }),
+      game.pays ? maybe("Pay", "Mean of the role's agents, in the unit of the game.", own)
+        : maybe("Own accuracy", "What the role's own reply was worth, where the workflow can tell.", own, { percent: true, least: 0 }),
       maybe("Reward", null, roleSeries(run, "reward")),
       maybe("Spread of rewards", "Standard deviation over calls.", roleSeries(run, "reward_std"), { least: 0 }),
       maybe("Read by the strict parser", null, roleSeries(run, "strict"), { percent: true, most: 1 }),
@@ -261,7 +273,7 @@ const factSection = (run) => {
   const list = below(run, "eval/fact/"), shares = shareFigures(run);
   if (!list.length && !shares.length) return null;
   const facts = list.map((one) => chart(one.name, null, [{ ...one, place: 0, dots: true }], { bare: true, least: 0 }));
-  return section("facts-of-episodes", "Facts of the episodes", `Means over held-out episodes (${heldOutWords(run)}). any_correct is the oracle: some candidate was right. contested: some, not all; recovered: contested and yet the team answered right.`,
+  return section("facts-of-episodes", "Facts of the episodes", `Means over held-out episodes (${heldOutWords(run)}).${game.pays ? "" : " any_correct is the oracle: some candidate was right. contested: some, not all; recovered: contested and yet the team answered right."}`,
     shares.length ? h("p", { class: "note" }, "Shares of the cases in which there was something to do, with a 95 % interval that takes the cases for independent:") : null,
     drawn("", shares), drawn("small", facts), folded([...shares, ...facts]));
 };

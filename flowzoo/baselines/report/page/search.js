@@ -47,7 +47,7 @@ class Index {
   }
 
   get size() { return this.episodes.length; }
-  get filters() { return FILTERS; }
+  get filters() { return ofTruth(FILTERS, ["wrong", "right", "contested", "rolewrong"]); }
   get selects() { return [["Role", "role", "all roles", this.roles], ["Step", "moment", "all steps", this.moments]]; }
   head(place) { return episodeHead(this, this.episodes[place]); }
   view(place, query) { return episodeView(this, this.episodes[place], query, this.roles); }

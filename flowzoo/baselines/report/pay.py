@@ -1,0 +1,72 @@
+"""Findings on pay: what every role of a game earned before training and at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, percent
+from flowzoo.baselines.run.reading import RunData
+
+LESS = "earns less"
+"""Code of the finding about a role whose pay fell."""
+
+
+def pay(run: RunData, _: Facts) -> RunFindings:
+    """Report the pay of every role at the first and the last evaluation."""
+    evaluations = run.evaluations
+    if not run.pays or len(evaluations) < 2:
+        return RunFindings({"pays": run.pays, "pay": []})
+    changes = pay_changes(evaluations[0], evaluations[-1])
+    findings = [pay_finding(change, run.steps[-1]) for change in changes]
+    return RunFindings({"pays": True, "pay": [_row(change) for change in changes]}, findings)
+
+
+def pay_finding(change: PayChange, step: int) -> Finding:
+    """State a role's pay before and after, its paired difference, and its share."""
+    role, gain = change.role, change.gain
+    text = (
+        f"The mean pay of {role} on the held-out problems was {_amounts(change.before)} before "
+        f"training and {_amounts(change.after)} at step {step}"
+    )
+    if change.shares is not None:
+        before, after = map(percent, change.shares)
+        text += f": {before} and then {after} of the sum of the roles' mean pay"
+    if gain is None:
+        title = f"Cannot tell whether the pay of {role} changed"
+        return Finding("unknown", title, f"{text}. It was paid in too few problems to compare.")
+    low, high = _number(gain.low, sign=True), _number(gain.high, sign=True)
+    text += (
+        f". The difference is {_number(gain.mean, sign=True)} (95\u00a0% interval {low} to {high}, "
+        f"paired over {gain.n} problems; one run, so not over seeds)."
+    )
+    if gain.high < 0:
+        return Finding("warn", f"{role} earns less than at the start", text, LESS, role)
+    if gain.low > 0:
+        return Finding("result", f"{role} earns more than at the start", text)
+    return Finding("unknown", f"Cannot tell whether {role} earns more or less", text)
+
+
+def _row(change: PayChange) -> Mapping[str, Any]:
+    gain = change.gain
+    return {
+        "role": change.role,
+        "before": change.before,
+        "after": change.after,
+        "gain": None if gain is None else gain._asdict(),
+        "shares": change.shares,
+    }
+
+
+def _amounts(level: Level) -> str:
+    mean, low, high = level
+    if not math.isfinite(low):
+        return _number(mean)
+    return f"{_number(mean)} ({_number(low)} to {_number(high)})"
+
+
+def _number(value: float, *, sign: bool = False) -> str:
+    rounded = round(value, 3) + 0.0  # no minus before 0
+    return f"{rounded:{'+' if sign else ''}.3f}".replace("-", "−")

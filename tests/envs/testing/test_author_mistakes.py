@@ -1,0 +1,269 @@
+"""Mistakes of authors: each is refused, with file and line where there is one."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.envs import make_workflow
+from flowzoo.envs.testing import check_workflow, credit_traits
+
+SOUND = '''
+import itertools
+import random
+from typing import ClassVar
+
+from flowzoo.envs import (
+    Ask, EquivalenceClasses, Grade, InterimScore, Judge, Outcome, Payoffs, RoleScore, Run, Search,
+    Tool, UseTool, Workflow,
+)
+
+ASKED = itertools.count()
+TOOL = Tool("size", "The size.", {"type": "object", "properties": {}})
+
+
+def read(text):
+    """1 or 2, or None."""
+    return text.strip() if text.strip() in ("1", "2") else None
+
+
+class Mine(Workflow):
+    """Two solvers, and one who picks."""
+
+    name = "mine_v0"
+    roles: ClassVar = {"solver": 2, "picker": 1}
+
+    def play(self, problem):
+        """A phase, grades, a choice."""
+        prompt = self.task.prompt(problem)
+        drafts = yield [Ask(f"solver_{i}", prompt, self.task.answer) for i in range(2)]
+        grades = yield [Grade(draft.strict, of=draft) for draft in drafts]
+        pick = yield Ask("picker_0", "Which, 1 or 2?", read)
+        yield from self.score(pick, grades)
+        number = int(pick.strict or 1) - 1
+        return Outcome(drafts[number].strict, grades[number].score, {"picked": number})
+
+    def score(self, pick, grades):
+        """The picker's own score."""
+        yield RoleScore(pick, 0.0 if pick.strict is None else grades[int(pick.strict) - 1].score)
+
+    def expert(self, role, messages, problem, rng, right):
+        """The first."""
+        return "1" if role == "picker" else self.task.solve(problem, rng, right)
+
+    def samples(self):
+        """Picks, too."""
+        return (*self.task.samples(), "1", "2")
+'''
+
+PHASE = "        drafts = yield [Ask("
+PICK = '        pick = yield Ask("picker_0", "Which, 1 or 2?", read)\n'
+SCORE = "        yield from self.score(pick, grades)\n"
+END = '        return Outcome(drafts[number].strict, grades[number].score, {"picked": number})\n'
+OUTCOME = "{}        return Outcome(drafts[0].strict, {})\n"
+
+
+def before_end(line: str) -> tuple[str, str]:
+    """A line before the end of the script."""
+    return END, f"        {line}\n{END}"
+
+
+def end(outcome: str) -> tuple[str, str]:
+    """Another end of the script."""
+    return END, f"        return {outcome}\n"
+
+
+MISTAKES: dict[str, tuple[str, str, str, str]] = {
+    # name: (what is replaced, by what, the message, text of the line that is named; "": none)
+    "a score without yield": (
+        "yield RoleScore(pick, 0.0 ", "RoleScore(pick, 0.0 ",
+        r"RoleScore\(\.\.\.\) is made and dropped: write `yield RoleScore", "RoleScore(pick",
+    ),
+    "an outcome without return": (
+        END, END.replace("return ", ""), r"write `return Outcome\(", "Outcome(drafts",
+    ),
+    "a list of grades without yield": (
+        *before_end("[Grade(draft.strict, of=draft) for draft in drafts]"),
+        r"Grade\(\.\.\.\) is made and dropped: write `yield Grade",
+        "[Grade(draft.strict, of=draft) for draft in drafts]\n        return",
+    ),
+    "a helper without yield from": (
+        SCORE, SCORE.replace("yield from ", ""),
+        r"self\.score\(\.\.\.\) is a generator and never runs: write `yield from",
+        "self.score(pick",
+    ),
+    "a tuple of asks without yield": (
+        *before_end('(Ask("picker_0", "Again?"), Ask("solver_0", "Again?"))'),
+        r"Ask\(\.\.\.\) is made and dropped", '(Ask("picker_0", "Again',
+    ),
+    "an ask without yield": (
+        PICK, PICK.replace("yield ", ""), r"only what `yield Ask\(\.\.\.\)` returns has that",
+        "yield RoleScore(pick",
+    ),
+    "no generator": (
+        SOUND[SOUND.index("        prompt ="):SOUND.index("    def score")],
+        "        return Outcome(score=1.0)\n\n", "play.. must be a generator", "def play",
+    ),
+    "no outcome": (END, "", "must return an Outcome, got NoneType", "def play"),
+    "a plain score as outcome": (*end("1.0"), "must return an Outcome, got float", "def play"),
+    "an unknown agent": (
+        PICK, PICK.replace("picker_0", "picker_7"), "unknown agent 'picker_7'",
+        'pick = yield Ask("picker_7"',
+    ),
+    "an agent twice in a phase": (
+        'f"solver_{i}"', '"solver_0"', "only once in a phase", PHASE.strip(),
+    ),
+    "a prompt that is a number": (
+        '"Which, 1 or 2?"', "12", "the prompt of picker_0 must be a str or a list",
+        'pick = yield Ask("picker_0", 12',
+    ),
+    "an empty phase": (*before_end("yield []"), "got an empty list", "yield []"),
+    "asks and effects in one list": (
+        *before_end('yield [Ask("picker_0", "?"), Grade("1")]'), "got Ask, Grade",
+        'yield [Ask("picker_0", "?")',
+    ),
+    "a text yielded": (*before_end('yield "done"'), "got str", 'yield "done"'),
+    "a score above the range": (
+        *end("Outcome(score=2.0)"), "must be from 0 to 1, got 2.0", "def play",
+    ),
+    "a score that is a text": (*end('Outcome(score="1")'), "must be a number, got str", "def play"),
+    "a score that is NaN": (
+        *end('Outcome(score=float("nan"))'), "must be from 0 to 1, got nan", "def play",
+    ),
+    "an answer that is a number": (
+        *end("Outcome(answer=3, score=1.0)"), "must be a str or None, got int", "def play",
+    ),
+    "a fact that is an object": (
+        *end('Outcome(score=1.0, facts={"x": object()})'), "facts are plain values", "def play",
+    ),
+    "facts in a list": (
+        *end("Outcome(score=1.0, facts=[1])"), "must be a mapping, got list", "def play",
+    ),
+    "a role score above 1": (
+        *before_end("yield RoleScore(pick, 3.0)"), "takes a Reply and a number in",
+        "yield RoleScore(pick, 3.0)",
+    ),
+    "a role score of a text": (
+        *before_end("yield RoleScore(pick.text, 1.0)"), "takes a Reply and a number in",
+        "yield RoleScore(pick.text",
+    ),
+    "an interim score below 0": (
+        *before_end("yield InterimScore(-1.0)"), "InterimScore takes a number in",
+        "yield InterimScore(-1",
+    ),
+    "a grade of a number": (
+        *before_end("yield Grade(7)"), "an answer must be a str or None, got int", "yield Grade(7)",
+    ),
+    "a grade of a text's reply": (
+        *before_end('yield Grade("7", of="x")'), r"Grade\(of=...\) takes a Reply", "yield Grade(",
+    ),
+    "classes of a list": (
+        *before_end('yield EquivalenceClasses(["1"])'), "takes a tuple of answers, got list",
+        "yield EquivalenceClasses",
+    ),
+    "a parser that raises": (
+        PICK, PICK.replace("read)", "int)"), "the parser of picker_0 raised ValueError",
+        PICK.strip()[:25],
+    ),
+    "randomness": (
+        '"Which, 1 or 2?"', 'f"Which? {random.random()}"', "a copy has|DivergedError", "",
+    ),
+    "a count over episodes": (
+        '"Which, 1 or 2?"', 'f"Which? {next(ASKED)}"', "a copy has|DivergedError", "",
+    ),
+    "the gold answer in a prompt": (
+        '"Which, 1 or 2?"', 'f"Which? It is {problem.gold}."', "shown the gold answer", "",
+    ),
+    "a course that depends on grades": (
+        PICK,
+        f"        if grades[0].score == 1.0:\n            yield Ask('solver_0', 'Again.')\n{PICK}",
+        "depends on grades", "",
+    ),
+    "asks without end": (
+        PICK, f"        while True:\n    {PICK}", "has made 1,000 calls and did not end",
+        'pick = yield Ask("picker_0"',
+    ),
+    "effects without end": (
+        PICK, f"        while True:\n            yield Grade('1')\n{PICK}",
+        "effects or notes since its last call",
+        "yield Grade('1')",
+    ),
+    "programs that are not declared": (
+        *before_end('yield Run("print(1)")'), "set `runs_programs = True`", "yield Run(",
+    ),
+    "a judge that is not declared": (
+        *before_end('yield Judge(pick, "Clear?")'), "set `asks_judge = True`", "yield Judge(",
+    ),
+    "tools that are not declared": (
+        PICK, PICK.replace("read)", "read, tools=(TOOL,))"), r"set `tool_roles = \('picker',\)`",
+        PICK.strip()[:25],
+    ),
+    "pay that names too few": (
+        *end('Outcome(payoffs=Payoffs({"solver_0": 1.0}))'), "must name every agent", "def play",
+    ),
+    "pay of text": (
+        *end('Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, "1")))'),
+        "the pay of solver_0 must be a finite number", "def play",
+    ),
+    "pay below the range": (
+        *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, -1.0)))"),
+        "declare another range as score_range", "def play",
+    ),
+    "a range upside down": (
+        '    name = "mine_v0"\n', '    name = "mine_v0"\n    score_range = (1.0, -1.0)\n',
+        "score_range must be two finite numbers", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`written(source)`: the class `Mine` of a module `mine.py`, and its source."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def load(source: str) -> Any:
+        (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+        sys.modules.pop("mine", None)
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode = True
+        return importlib.import_module("mine").Mine
+
+    yield load
+    sys.modules.pop("mine", None)
+
+
+def test_the_sound_script_passes(written):
+    traits = check_workflow(make_workflow(written(SOUND)))
+    assert traits.scored == {"solver": "every reply", "picker": "every reply"}
+    assert (traits.pays, traits.credits) == (False, ("team", "local", "mix"))
+    assert "scores (truth): solver every reply" in str(traits)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_refused_where_it_is(name, written):
+    old, new, fault, place = MISTAKES[name]
+    assert old in SOUND
+    source = SOUND.replace(old, new, 1)
+    cls = written(source)
+    with pytest.raises((AssertionError, ValueError), match=fault) as caught:
+        check_workflow(make_workflow(cls))
+    if place:
+        line = source[: source.rindex(place)].count("\n") + 1
+        assert f"mine.py, line {line}" in str(caught.value)
+
+
+def test_a_credit_that_lacks_scores_is_refused_with_the_roles(written):
+    cls = written(SOUND.replace(SCORE, ""))
+    workflow = make_workflow(cls, credit="local")
+    with pytest.raises(AssertionError, match=r"lack some: picker \(no reply\); yield Grade"):
+        check_workflow(workflow)
+    assert credit_traits(make_workflow(cls)).credits == ("team",)
+    assert check_workflow(make_workflow(cls)).scored["picker"] == "no reply"
+
+
+def test_enough_mistakes_are_planted():
+    assert len(MISTAKES) >= 30
+    assert sum(bool(place) for *_, place in MISTAKES.values()) >= 30
