@@ -124,7 +124,10 @@ _DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)")
 _BRACED = re.compile(r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}")
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
-_EATEN = re.compile(r"[\a\v\f](?=[a-z])|\x08(?=[a-z])|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))")
+_EATEN = re.compile(
+    r"\a(?=lpha|ngle|pprox)|\x08(?=eta|inom|ar|egin|oxed)|\v(?=ec|ar)|\f(?=rac|orall)"
+    r"|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))"
+)
 _HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
 
 
@@ -175,10 +178,10 @@ def respell(text: str) -> str:
 def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
-    words = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or _RESERVED.search(words):
+    lead = (match["words"] or match["plain"] or "") if match else ""
+    if match is None or _RESERVED.search(lead):
         return text
-    change = _CHANGE.search(words)
+    change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
 
 
