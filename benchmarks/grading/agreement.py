@@ -37,9 +37,8 @@ def show(name: str, labeled: Labeled, graders: dict[str, Grader], with_failures:
         refused = [row for row, is_paid in rows if row[2] and not is_paid]
         wrong = [row for row, is_paid in rows if is_paid and not row[2]]
         right = len(labeled) - len(refused) - len(wrong)
-        print(
-            f"{name:20}{title:12}{right:>5} of {len(labeled):<5}refused: {len(refused):<5}paid: {len(wrong)}"
-        )
+        counts = f"refused: {len(refused):<5}paid: {len(wrong)}"
+        print(f"{name:20}{title:12}{right:>5} of {len(labeled):<5}{counts}")
         if with_failures and title == "flowzoo":
             for kind, failures in (("refused", refused), ("paid", wrong)):
                 for pred, gold, _ in failures:

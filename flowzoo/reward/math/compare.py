@@ -592,6 +592,9 @@ def _verdicts(
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
 
+_PARAMETERS: Final = frozenset(("t", "s", "k", "n", "m", "r", "u", "v", "lambda", "mu", "alpha"))
+
+
 class _Line(NamedTuple):
     start: list[Fraction]
     step: list[Fraction]
@@ -599,12 +602,15 @@ class _Line(NamedTuple):
 
 def _line(answer: ParsedAnswer) -> _Line | None:
     # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
+    is_stated = bool(answer.label)
     if answer.kind == "list" and len(answer.items) == 2 and is_over_integers(answer.items[1]):
-        answer = answer.items[0]
+        answer, is_stated = answer.items[0], True
     cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
     nodes = [cell.node for cell in cells if cell.node is not None]
     letters = frozenset[str]().union(*map(symbols, nodes))
     if len(nodes) != len(cells) or len(nodes) < 2 or len(letters) != 1 or answer.is_range:
+        return None
+    if not is_stated and min(letters) not in _PARAMETERS:
         return None
     at = [[rational(substitute(node, {min(letters): num(x)})) for node in nodes] for x in (0, 1, 5)]
     first, second, third = ([x for x in row if x is not None] for row in at)

@@ -249,9 +249,10 @@ def unit_name(word: str) -> str:
         return _NAMES[word]
     if symbol := _SYMBOL.fullmatch(word):
         return "".join(_SPELLED.get(part, part) for part in symbol.groups())
-    if word[0].islower() and not word.islower():
-        return word  # `kG` is no `kg`, while `KG` is
-    word = word.lower()
+    lower = word.lower()
+    if word != lower and _SYMBOL.fullmatch(lower) and (word[0].islower() or lower not in _SHORT):
+        return word  # `kG` and `Nm` are no `kg` and `nm`, while `KG` is
+    word = lower
     if word.endswith("s") and len(word) > 2 and not word.endswith("ss") and word != "celsius":
         word = word[:-1]
     for prefix, sign in _PREFIXES.items():
