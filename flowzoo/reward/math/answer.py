@@ -638,13 +638,13 @@ class _Reader:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        words = {_JOINTS.get(joint, ",") for joint in joints}
+        senses = {_JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
         is_stated = is_stated or all(
             i.node is not None and i.node.op == "sym" for i in answer.items
         )
-        if len(words) == 1 and (is_stated or all(map(_is_condition, answer.items))):
-            return answer._replace(shape=words.pop())
+        if len(senses) == 1 and (is_stated or all(map(_is_condition, answer.items))):
+            return answer._replace(shape=senses.pop())
         return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ character and never joins separate parts.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from flowzoo.reward.listed import names
@@ -124,7 +125,10 @@ _DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)")
 _BRACED = re.compile(r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}")
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
-_EATEN = re.compile(r"[\a\v\f](?=[a-z])|\x08(?=[a-z])|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))")
+_EATEN = re.compile(
+    r"\a(?=lpha|ngle|pprox)|\x08(?=eta|inom|ar|egin|oxed)|\v(?=ec|ar)|\f(?=rac|orall)"
+    r"|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))"
+)
 _HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
 
 
@@ -158,7 +162,8 @@ def respell(text: str) -> str:
         text = _without_remark(text)
     if "'" in text or "’" in text:
         text = _APOSTROPHES.sub(lambda m: re.sub(r"\D", "", m[0]), text)
-    text = _ORDINAL.sub("", text)
+    if text[-1:] in "hdt}" or "th" in text:
+        text = _ORDINAL.sub("", text)
     if "C" in text:
         text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
@@ -175,10 +180,10 @@ def respell(text: str) -> str:
 def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
-    words = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or _RESERVED.search(words):
+    lead = (match["words"] or match["plain"] or "") if match else ""
+    if match is None or _RESERVED.search(lead):
         return text
-    change = _CHANGE.search(words)
+    change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
 
 
@@ -190,26 +195,39 @@ def _without_remark(text: str) -> str:
     return head if head and is_whole and head.count("$") % 2 == 0 else text
 
 
-def _commands(text: str) -> str:
-    text = _SIUNITX.sub(_quantity, text) if "{" in text else text
-    text = _OHM.sub(lambda m: rf"\text{{{m[1] or ' '}Ω}}", text) if "Omega" in text else text
-    text = _TIMES.sub(r"\1 ", text)
-    text = _MAPS.sub(r"\1(\2)=", text) if "mapsto" in text else text
-    text = _UNPRINTED.sub(" ", _COLOR.sub("", text) if "color" in text else text)
-    text = _PARTIAL.sub(
-        lambda m: (
-            f"{m[1]}_{m[2]}"
-            if not m[3] and not m[4]
-            else f"{m[1]}_{{{''.join(sorted(m[2] + (m[4] or m[2])))}}}"
-        ),
-        text,
+def _partial(match: re.Match[str]) -> str:
+    # `f_x`, `f_{xy}` with its letters in order.
+    if not match[3] and not match[4]:
+        return f"{match[1]}_{match[2]}"
+    return f"{match[1]}_{{{''.join(sorted(match[2] + (match[4] or match[2])))}}}"
+
+
+# Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
+_REWRITES: Final = tuple[
+    tuple[list[str], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
+](
+    (signs.split(), pattern, new)
+    for signs, pattern, new in (
+        ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
+        ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+        ("cdot ·", _TIMES, r"\1 "),
+        ("mapsto", _MAPS, r"\1(\2)="),
+        ("color", _COLOR, ""),
+        ("tag label space phantom kern skip", _UNPRINTED, " "),
+        ("partial", _PARTIAL, _partial),
+        ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+        ("\\\\", _ROW_GAP, r"\\\\"),
+        ("\\not", _NOT, r"\\neq "),
+        ("\\not", _NOT_IN, r"\\notin "),
+        ("{", _EXCEPT, r"\1\\setminus "),
     )
-    text = _CYCLIC.sub(lambda m: rf"\mathbb{{Z}}_{{{m[1] or m[2] or m[3]}}}", text)
-    text = _ROW_GAP.sub(r"\\\\", text) if "\\\\" in text else text
-    if "\\not" in text:
-        text = _NOT_IN.sub(r"\\notin ", _NOT.sub(r"\\neq ", text))
-    if "{" in text:
-        text = _EXCEPT.sub(r"\1\\setminus ", text)
+)
+
+
+def _commands(text: str) -> str:
+    for signs, pattern, new in _REWRITES:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(new, text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
     if any("j" in letters or "k" in letters for letters in vectors):

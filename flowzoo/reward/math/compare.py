@@ -138,10 +138,10 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
     ):
         items = dict(zip(own_order, answer.items, strict=True))
         return answer._replace(items=tuple(items[name] for name in order), label=gold.label)
-    own, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
-    if own is None or other is None or own[1] != other[1]:
+    given, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
+    if given is None or other is None or given[1] != other[1]:
         return answer
-    before, after = own[2].split(","), other[2].split(",")
+    before, after = given[2].split(","), other[2].split(",")
     is_free = not set(after) & (_letters(answer) - set(before))
     if (
         len(before) != len(after)
@@ -160,7 +160,7 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
-    if not gold.label and gold.node is not None:  # a term of its own
+    if not gold.label and gold.node is not None:  # it is one of the terms
         free = [name for name in free if sym(name) in gold.node.args]
     others = sorted(used - (letters - set(free)))
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
@@ -433,7 +433,7 @@ def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
     family = _family(answer)
     if family is None:
         return frozenset().union(*map(_residues, answer.items))
-    found = set[tuple[Fraction, Fraction]]()
+    residues = set[tuple[Fraction, Fraction]]()
     for member in family.members:
         node = member.node or num(0)
         at = [rational(substitute(node, {family.letter: num(x)})) for x in (0, 1, 2)]
@@ -442,8 +442,8 @@ def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
         size = abs(at[1] - at[0])
         if not size or {size.denominator, at[0].denominator} != {1}:
             return frozenset()
-        found.add((at[0] % size, size))
-    return frozenset(found)
+        residues.add((at[0] % size, size))
+    return frozenset(residues)
 
 
 def _labels(answer: ParsedAnswer) -> bool:
@@ -592,6 +592,9 @@ def _verdicts(
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
 
+_PARAMETERS: Final = frozenset(("t", "s", "k", "n", "m", "r", "u", "v", "lambda", "mu", "alpha"))
+
+
 class _Line(NamedTuple):
     start: list[Fraction]
     step: list[Fraction]
@@ -599,12 +602,15 @@ class _Line(NamedTuple):
 
 def _line(answer: ParsedAnswer) -> _Line | None:
     # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
+    is_stated = bool(answer.label)
     if answer.kind == "list" and len(answer.items) == 2 and is_over_integers(answer.items[1]):
-        answer = answer.items[0]
+        answer, is_stated = answer.items[0], True
     cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
     nodes = [cell.node for cell in cells if cell.node is not None]
     letters = frozenset[str]().union(*map(symbols, nodes))
     if len(nodes) != len(cells) or len(nodes) < 2 or len(letters) != 1 or answer.is_range:
+        return None
+    if not is_stated and min(letters) not in _PARAMETERS:
         return None
     at = [[rational(substitute(node, {min(letters): num(x)})) for node in nodes] for x in (0, 1, 5)]
     first, second, third = ([x for x in row if x is not None] for row in at)
@@ -617,14 +623,14 @@ def _line(answer: ParsedAnswer) -> _Line | None:
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     # True for one line with two parameters; in the plane, for one family of points.
-    one, other = _line(a), _line(b)
-    if one is None or other is None or len(one.start) != len(other.start):
+    first, second = _line(a), _line(b)
+    if first is None or second is None or len(first.start) != len(second.start):
         return False
-    ratio = _multiple(other.step, one.step)
-    shift = _multiple([y - x for x, y in zip(one.start, other.start, strict=True)], one.step)
+    ratio = _multiple(second.step, first.step)
+    shift = _multiple([y - x for x, y in zip(first.start, second.start, strict=True)], first.step)
     if not ratio or shift is None:
         return False
-    return len(one.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
+    return len(first.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
 
 
 def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | None:

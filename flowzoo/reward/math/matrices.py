@@ -128,7 +128,7 @@ def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
 def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> list[ExprNode]:
     """The factors of a product, with vectors and matrices as one factor that keeps their order."""
     # Vectors have an accent or are typeset; matrices are capitals, typeset, or with a transpose or
-    # several inverses among them.
+    # an inverse among them.
     if len(factors) < 2 or len(factors) != len(are_typeset):
         return factors
     pairs = list(zip(factors, are_typeset, strict=True))
@@ -153,7 +153,7 @@ def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> lis
         if _is_matmul(base) or (base.op == "sym" and base.key.isupper())
     ]
     exponents = [f.args[1].key for f, _ in capitals if f.op == "pow"]
-    is_ordered = "T" in exponents or exponents.count("-1") > 1 or sum(b for _, b in capitals) > 1
+    is_ordered = "T" in exponents or "-1" in exponents or sum(b for _, b in capitals) > 1
     if len(capitals) < 2 or not (is_ordered or any(_is_matmul(f) for f, _ in capitals)):
         return factors
     ordered = [f for f, _ in capitals]

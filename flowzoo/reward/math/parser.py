@@ -690,7 +690,8 @@ class _Parser:
                 factors.append(self.power())
             else:
                 break
-        node = product(in_order(factors, [side.kind == "t" for side in sides], sign))
+        is_cross = sign == "times" and len(self.tokens) == 3  # `u \times v` and nothing else
+        node = product(in_order(factors, [is_cross or side.kind == "t" for side in sides], sign))
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:

@@ -172,7 +172,9 @@ def _starts_unit(tokens: Sequence[MathToken], start: int, cut: int, end: int) ->
     # True if the tokens from `cut` are a unit after a number.
     unit_words = _words(tokens[cut:end])
     lower = [word.lower() for word in unit_words]
-    if tokens[start].kind == "t" and max(map(len, lower), default=0) < 2:
+    counts = [i for i in range(start, cut) if tokens[i].kind == "n"]
+    exponents = [i for i in counts if any(t.text == "^" for t in tokens[max(i - 3, start) : i])]
+    if max(map(len, lower), default=0) < 2 and counts == exponents != []:
         return False  # `\mathbf{B}^{-1} \mathbf{C}`
     blocked = [w for w in unit_words if not ((len(lower) > 1 and w == "K") or w in ("MN", "mN"))]
     if not 0 < len(lower) <= 6 or any(
@@ -222,8 +224,8 @@ def _is_currency(token: MathToken) -> bool:
 
 def direction(tokens: Sequence[MathToken]) -> str:
     """`+` for words of an increase, `-` for words of a decrease, else empty."""
-    words = {word.lower() for t in tokens if t.kind in "wt" for word in _WORD.findall(t.text)}
-    rises, falls = bool(words & _RISES), bool(words & _FALLS)
+    used = {word.lower() for t in tokens if t.kind in "wt" for word in _WORD.findall(t.text)}
+    rises, falls = bool(used & _RISES), bool(used & _FALLS)
     return "" if rises == falls else "+" if rises else "-"
 
 
@@ -242,12 +244,15 @@ def _words(tokens: Sequence[MathToken]) -> list[str]:
 
 
 def unit_name(word: str) -> str:
-    """The symbol of a unit: `km` for `kilometers`, `mW` for `milliwatt` and itself; or the word."""
+    """The symbol of a unit by its name or symbol; other words in lower case, singular."""
     if word in _NAMES:
         return _NAMES[word]
     if symbol := _SYMBOL.fullmatch(word):
         return "".join(_SPELLED.get(part, part) for part in symbol.groups())
-    word = word.lower()
+    lower = word.lower()
+    if word != lower and _SYMBOL.fullmatch(lower) and (word[0].islower() or lower not in _SHORT):
+        return word  # `kG` and `Nm` are no `kg` and `nm`, while `KG` is
+    word = lower
     if word.endswith("s") and len(word) > 2 and not word.endswith("ss") and word != "celsius":
         word = word[:-1]
     for prefix, sign in _PREFIXES.items():
@@ -269,7 +274,7 @@ _SIZES: Final = {
 
 
 def size_of(unit: str) -> tuple[str, Fraction] | None:
-    """What a unit measures, and its size; None if no sum joins it with other units."""
+    """Return what a unit measures, and its size; None if no sum joins it with other units."""
     kind, size = _SIZES.get(unit, ("", 0))
     return (kind, Fraction(size)) if kind else None
 
