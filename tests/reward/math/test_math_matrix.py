@@ -35,6 +35,7 @@ REFUSED = frozenset(
         "quantified statement",
         "congruence",
         "permutation",
+        "several choices",
         "product of vectors or matrices",
     }
 )
@@ -44,13 +45,14 @@ PAID = frozenset(
         "literal of a base",
         "quantity with unit",
         "proposition",
+        "several choices",
         "word",
         "genotype",
         "product of vectors or matrices",
     }
 )
 """Sorts of which some near misses are paid."""
-BROKEN = frozenset({"decimal", "literal of a base", "genotype"})
+BROKEN = frozenset({"decimal", "literal of a base", "several choices", "genotype"})
 """Sorts whose verdicts are not symmetric or not transitive."""
 
 
