@@ -121,9 +121,9 @@ def braces(numbers: Numbers, rng: Random) -> str:
     return form.replace("…", inside)
 
 
-def same_set(one: Numbers, other: Numbers) -> bool:
+def same_set(first: Numbers, second: Numbers) -> bool:
     """True if both have the same members."""
-    return set(one) == set(other)
+    return set(first) == set(second)
 
 
 SET = Sort(
@@ -353,7 +353,7 @@ def moved_end(step: Fraction) -> Change:
             (low or 0) - step, low_closed, None, high_closed
         )  # fmt: skip
         after = with_item(pieces, idx, piece)
-        ends = [end for one in after for end in (one[0], one[2]) if end is not None]
+        ends = [end for part in after for end in (part[0], part[2]) if end is not None]
         return after if all(a < b for a, b in pairwise(ends)) else None
 
     return miss
@@ -383,7 +383,7 @@ INTERVAL = Sort(
     },
     (outward_brackets, as_inequality, set_builder, membership),
     (union_reversed,),
-    same=lambda one, other: set(one) == set(other),
+    same=lambda first, second: set(first) == set(second),
 )
 
 Parts: TypeAlias = tuple[tuple[str, Fraction], ...]
@@ -463,6 +463,6 @@ NAMED = Sort(
     },
     (other_joint, other_equals, names_first, system),
     (parts_reordered,),
-    same=lambda one, other: dict(one) == dict(other),
+    same=lambda first, second: dict(first) == dict(second),
 )
 SORTS = (TUPLE, SET, LIST, VECTOR, MATRIX, INTERVAL, NAMED)

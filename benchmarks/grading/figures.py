@@ -325,7 +325,7 @@ LITERAL = Sort(
     literal,
     LITERAL_MISSES,
     (typewriter, small_digits, subscript),
-    same=lambda one, other: one[0] == other[0],
+    same=lambda first, second: first[0] == second[0],
 )
 
 
@@ -365,7 +365,7 @@ NUMERAL = Sort(
     numeral,
     {**LITERAL_MISSES, "base": lambda value, rng: next_base(value, rng) if value[1] < 15 else None},
     (bracketed_numeral, worded_base),
-    same=lambda one, other: one[0] == other[0],
+    same=lambda first, second: first[0] == second[0],
 )
 
 ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
@@ -440,8 +440,8 @@ RATIO = Sort(
     {"off by one": ratio_off_by_one, "operands": lambda parts, _: parts[::-1]},
     (spaced_colons,),
     (multiple,),
-    same=lambda one, other: (
-        [Fraction(a, one[0]) for a in one] == [Fraction(b, other[0]) for b in other]
+    same=lambda first, second: (
+        [Fraction(a, first[0]) for a in first] == [Fraction(b, second[0]) for b in second]
     ),
 )
 SORTS = (INTEGER, RATIONAL, DECIMAL, PERCENTAGE, LITERAL, NUMERAL, ROMAN_NUMERAL, RATIO)

@@ -45,11 +45,11 @@ def value_at(tree: Tree, point: Mapping[str, float]) -> complex:
             "div": lambda: first / second, "pow": lambda: first**second}[name]()  # fmt: skip
 
 
-def same_value(one: Tree, other: Tree) -> bool:
+def same_value(first: Tree, second: Tree) -> bool:
     """True unless the values at a point differ beyond rounding; a point without values is none."""
     for point in POINTS:
         try:
-            a, b = value_at(one, point), value_at(other, point)
+            a, b = value_at(first, point), value_at(second, point)
         except (ArithmeticError, ValueError):
             continue
         if abs(a - b) > 1e-6 * (1 + abs(a) + abs(b)):
@@ -402,15 +402,15 @@ def side_missed(kind: str) -> Callable[[Relation, Random], Relation | None]:
     return miss
 
 
-def same_solutions(one: Relation, other: Relation) -> bool:
+def same_solutions(first: Relation, second: Relation) -> bool:
     """True if the differences of the sides have one ratio, and the signs fit that of the ratio."""
     ratios = [
-        ((value_at(one[0], point) - value_at(one[2], point))
-         / (value_at(other[0], point) - value_at(other[2], point))).real
+        ((value_at(first[0], point) - value_at(first[2], point))
+         / (value_at(second[0], point) - value_at(second[2], point))).real
         for point in POINTS
     ]  # fmt: skip
-    sign = other[1] if ratios[0] > 0 else FLIPPED[other[1]]
-    return one[1] == sign and math.isclose(min(ratios), max(ratios), rel_tol=1e-6)
+    sign = second[1] if ratios[0] > 0 else FLIPPED[second[1]]
+    return first[1] == sign and math.isclose(min(ratios), max(ratios), rel_tol=1e-6)
 
 
 RELATION = Sort(
@@ -502,7 +502,7 @@ FAMILY = Sort(
     },
     (renamed_parameter, worded_integers, plain_integers),
     (other_start, backward, period_first),
-    same=lambda one, other: abs(one[1]) == abs(other[1])
-    and (one[0] - other[0]) % abs(one[1]) == 0,
+    same=lambda first, second: abs(first[1]) == abs(second[1])
+    and (first[0] - second[0]) % abs(first[1]) == 0,
 )  # fmt: skip
 SORTS = (REAL, SURD, COMPLEX, FUNCTION, RELATION, FAMILY)

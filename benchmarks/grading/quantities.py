@@ -58,9 +58,11 @@ def power_inside(value: Quantity, _: Random) -> str | None:
     return rf"{fixed(value[0])}\text{{ {unit_text(value)}}}" if value[3] > 1 else None
 
 
-def unit_name(value: Quantity, _: Random) -> str:
+def unit_name(value: Quantity, _: Random) -> str | None:
     """A unit has a symbol and a name."""
     number, prefix, unit, exponent = value
+    if unit not in UNIT_NAMES:
+        return None
     power = {1: "", 2: "square ", 3: "cubic "}[exponent]
     plural = "" if unit == "Hz" else "s"
     name = f"{power}{PREFIX_NAMES[prefix]}{UNIT_NAMES[unit]}{plural}"
@@ -79,9 +81,11 @@ def zero_behind(value: Quantity, _: Random) -> str:
 
 
 def other_case(value: Quantity, _: Random) -> Quantity | None:
-    """Milli for mega, or mega for milli."""
+    """Milli for mega, mega for milli, or another unit: molar, gauss, siemens."""
     number, prefix, unit, exponent = value
-    return (number, prefix.swapcase(), unit, exponent) if prefix in ("m", "M") else None
+    if prefix in ("m", "M"):
+        return number, prefix.swapcase(), unit, exponent
+    return (number, prefix, unit.swapcase(), exponent) if unit in ("m", "g", "s") else None
 
 
 def other_prefix(value: Quantity, rng: Random) -> Quantity:
@@ -245,7 +249,8 @@ def iso_date(value: date, _: Random) -> str:
 
 def short_month(value: date, rng: Random) -> str:
     """The name of a month may be shortened to three letters."""
-    return rf"\text{{{day(value, rng.choice(['%b #, %Y', '%b. #, %Y', '# %b %Y']))}}}"
+    text = day(value, rng.choice(["%b #, %Y", "%b. #, %Y", "# %b %Y"]))
+    return rf"\text{{{text.replace('May.', 'May')}}}"
 
 
 def ordinal(value: date, _: Random) -> str:

@@ -39,13 +39,13 @@ def truth(tree: Tree, point: Mapping[str, bool]) -> bool:
     return not values[0] if name == "not" else all(values) if name == "and" else any(values)
 
 
-def same_truth(one: Tree, other: Tree) -> bool:
+def same_truth(first: Tree, second: Tree) -> bool:
     """True if two statements are equivalent."""
     points = [
         {letter: values[idx % 3] for idx, letter in enumerate("pqrABC")}
         for values in product([False, True], repeat=3)
     ]
-    return all(truth(one, point) == truth(other, point) for point in points)
+    return all(truth(first, point) == truth(second, point) for point in points)
 
 
 LOGIC = {"and": r" \land ", "or": r" \lor ", "not": r"\neg "}
@@ -88,8 +88,8 @@ def de_morgan(tree: Tree) -> Tree:
     """The negation of a conjunction is the disjunction of the negations, and conversely."""
     if tree[0] != "not" or tree[1][0] not in ("and", "or"):
         return None
-    name, one, other = tree[1]
-    return {"and": "or", "or": "and"}[name], ("not", one), ("not", other)
+    name, first, second = tree[1]
+    return {"and": "or", "or": "and"}[name], ("not", first), ("not", second)
 
 
 def distribute(tree: Tree) -> Tree:
@@ -201,10 +201,10 @@ def other_quantifier(value: Quantified, _: Random) -> Quantified:
     return (first, r"\exists" if second == r"\forall" else r"\forall"), order, sign
 
 
-def same_quantified(one: Quantified, other: Quantified) -> bool:
+def same_quantified(first: Quantified, second: Quantified) -> bool:
     """True if both are the same but for the order of like quantifiers."""
-    alike = len(set(one[0])) == 1 and one[0] == other[0] and one[2] == other[2]
-    return alike or one == other
+    alike = len(set(first[0])) == 1 and first[0] == second[0] and first[2] == second[2]
+    return alike or first == second
 
 
 QUANTIFIED = Sort(
@@ -266,7 +266,7 @@ CONGRUENCE = Sort(
     },
     (other_modulus_sign, as_family),
     (other_residue,),
-    same=lambda one, other: one[1] == other[1] and (one[0] - other[0]) % one[1] == 0,
+    same=lambda first, second: first[1] == second[1] and (first[0] - second[0]) % first[1] == 0,
 )
 
 Cycles: TypeAlias = tuple[tuple[int, ...], ...]
@@ -330,7 +330,7 @@ PERMUTATION = Sort(
     },
     (other_gaps,),
     (rotated, cycles_reordered),
-    same=lambda one, other: images(one) == images(other),
+    same=lambda first, second: images(first) == images(second),
 )
 
 
@@ -355,8 +355,7 @@ CHOICE = Sort(
 
 NAMES = ("Paris", "Tuesday", "Mercury", "parabola", "isosceles", "Euler", "increasing", "octagon",
          "rhombus", "hyperbola", "Saturn", "Oslo", "ellipse", "decreasing", "even", "odd",
-         "Friday", "March", "Elena", "Marcus", "convex", "prime", "yes", "no", "true",
-         "false")  # fmt: skip
+         "Friday", "March", "Elena", "Marcus", "convex", "prime", "yes", "no")  # fmt: skip
 
 
 def draw_word(rng: Random) -> str:
@@ -367,7 +366,9 @@ def draw_word(rng: Random) -> str:
     if kind < 0.75:
         letters = rng.choice(["HT", "WL", "ABC", "LR", "XO"])
         return "".join(rng.choice(letters) for _ in range(rng.randint(2, 5)))
-    return f"{rng.randint(1, 9)}{rng.choice('ABCDF')}" + rng.choice(["", str(rng.randint(2, 9))])
+    digit, letter = str(rng.randint(1, 9)), rng.choice("abcdfgh")
+    return rng.choice([letter + digit, f"N{letter}{digit}", f"{digit}{letter.upper()}7", digit
+                       + letter.upper()])  # fmt: skip
 
 
 def word_font(value: str, rng: Random) -> str:
@@ -388,6 +389,30 @@ WORD = Sort(
         "other word": lambda value, rng: draw_word(rng),
         "element": lambda value, _: value[:-1] if len(value) > 2 else None,
     },
+    (word_font,),
+)
+
+
+def draw_genotype(rng: Random) -> str:
+    """Draw a genotype of one or two genes."""
+    pairs = [rng.choice([letter * 2, letter + letter.lower(), letter.lower() * 2])
+             for letter in rng.choice(["A", "R", "AB", "TR"])]  # fmt: skip
+    return "".join(pairs)
+
+
+def other_allele(value: str, rng: Random) -> str:
+    """A genotype with the other allele in one place."""
+    idx = rng.randrange(len(value) // 2) * 2
+    pair = value[idx : idx + 2]
+    pair = pair.title() if pair[0] == pair[1] else rng.choice([pair.upper(), pair.lower()])
+    return value[:idx] + pair + value[idx + 2 :]
+
+
+GENOTYPE = Sort(
+    "genotype",
+    draw_genotype,
+    lambda value: rf"\text{{{value}}}",
+    {"case": other_allele, "element": lambda value, _: value[2:] or None},
     (word_font,),
 )
 
@@ -424,9 +449,9 @@ def product_value(tree: Product) -> NDArray[np.float64]:
     return np.asarray(OPERATIONS[name](*map(product_value, parts)))
 
 
-def same_product(one: Product, other: Product) -> bool:
+def same_product(first: Product, second: Product) -> bool:
     """True if both have the same value."""
-    a, b = product_value(one), product_value(other)
+    a, b = product_value(first), product_value(second)
     return a.shape == b.shape and bool(np.allclose(a, b))
 
 
@@ -528,4 +553,5 @@ PRODUCT = Sort(
                          product_associates, joined_transpose))),
     same_product,
 )  # fmt: skip
-SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, WORD, PRODUCT)
+SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, WORD, GENOTYPE,
+         PRODUCT)  # fmt: skip

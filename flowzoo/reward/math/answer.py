@@ -609,13 +609,19 @@ class _Reader:
         if start >= end:
             raise AnswerSyntaxError
         top = self.top(start, end)
-        cuts = [(idx, mark) for idx in top if (mark := _separator(self.tokens[idx]))]
+        cuts = [(idx, mark) for idx in top if (mark := self._mark(idx, end))]
         signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
         if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
             return self._congruence((start, signs[0]), (signs[0] + 1, end))
         if cuts:
             return self.listed(start, end, cuts)
         return self.item(start, end, top)
+
+    def _mark(self, idx: int, end: int) -> str:
+        # What the token at `idx` separates items by; the end of a row does, unless a chain goes on.
+        if self.tokens[idx].text == "\\\\" and idx + 1 < end:
+            return "" if self.tokens[idx + 1].text in RELATIONS else ","
+        return _separator(self.tokens[idx])
 
     def listed(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
         marks = {mark for _, mark in cuts}
@@ -632,10 +638,13 @@ class _Reader:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        words = {_JOINTS.get(joint, ",") for joint in joints}
+        senses = {_JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
-        if len(words) == 1 and (is_stated or all(map(_is_condition, answer.items))):
-            return answer._replace(shape=words.pop())
+        is_stated = is_stated or all(
+            i.node is not None and i.node.op == "sym" for i in answer.items
+        )
+        if len(senses) == 1 and (is_stated or all(map(_is_condition, answer.items))):
+            return answer._replace(shape=senses.pop())
         return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ character and never joins separate parts.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from flowzoo.reward.listed import names
@@ -45,10 +46,6 @@ _GOES_ON = re.compile(
     r"([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*(?:\\l?dots|\\cdots|\.\.\.|…)"
 )
 _BARRED_ON = re.compile(r"(\\overline\s*\{\d+\})\s*(?:\\l?dots|\\cdots|\.\.\.|…)")
-_BASE = re.compile(
-    r"\(?(?:\\(?:text|mathrm)\s*\{)?\(?(\d[0-9A-Fa-f]*|[A-Fa-f]+\d[0-9A-Fa-f]*)\)?\}?\)?"
-    r"\s*_\s*\{?\(?(\d{1,2})\)?\}?"
-)
 _ARG = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
 _CHOSEN = re.compile(
     rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
@@ -99,6 +96,17 @@ _ORDINAL = re.compile(
     rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
     rf"|\^\{{\s*\\text\s*\{{\s*{_NTH}\s*\}}\s*\}})(?![A-Za-z])"
 )
+_SIUNITX = re.compile(r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?")
+_MICRO = re.compile(
+    r"(?<=[\d{ ~])[μµ](?=(?:m|g|s|A|V|F|W|L|l|mol|H|C|N|J|Pa|Ω)(?![A-Za-z]))"
+    r"|\\mu\s*\\(?:text|mathrm)\s*\{\s*(?=[A-Za-z]{1,3}\s*\})"
+)
+_OHM = re.compile(
+    r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
+    r"|(?<=\d)(?:\\[,;: ]|[~\s])*\\Omega$"
+)
+_TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
+_MAPS = re.compile(r"([A-Za-z])\s*(?::|\\colon)\s*([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])")
 _PARTIAL = re.compile(
     r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
     r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}"
@@ -113,11 +121,21 @@ _CYCLIC = re.compile(
     rf"{_INTEGERS}\s*/\s*(?:(\d+|[a-z])\s*{_INTEGERS}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)"
 )
 _ROW = re.compile(r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)")
-_DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))")
+_DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)")
+_BRACED = re.compile(r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}")
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
-_EATEN = re.compile(r"[\a\v\f](?=[a-z])|\x08(?=[a-z])|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))")
+_EATEN = re.compile(
+    r"\a(?=lpha|ngle|pprox)|\x08(?=eta|inom|ar|egin|oxed)|\v(?=ec|ar)|\f(?=rac|orall)"
+    r"|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))"
+)
 _HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
+
+
+def _quantity(match: re.Match[str]) -> str:
+    # `\SI{5}{\kilo\watt}` as a number and the words of its unit.
+    unit = "°" if "ang" in match[0][:5] else (match[2] or "").replace("\\per", " per ")
+    return f"{match[1]}\\text{{ {unit.replace(chr(92), '')}}}" if unit else match[1]
 
 
 def repaired(text: str) -> str:
@@ -144,15 +162,14 @@ def respell(text: str) -> str:
         text = _without_remark(text)
     if "'" in text or "’" in text:
         text = _APOSTROPHES.sub(lambda m: re.sub(r"\D", "", m[0]), text)
-    text = _ORDINAL.sub("", text)
+    if text[-1:] in "hdt}" or "th" in text:
+        text = _ORDINAL.sub("", text)
     if "C" in text:
         text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_OF.sub(r"\\binom{\1}{\2}", text)
     if "." in text:
         text = _decimals(text)
-    if "_" in text and (base := _BASE.fullmatch(text)):
-        return _in_base(base)
     if "to" in text and (ratio := _RATIO.fullmatch(text)):
         return f"{ratio[1]}:{ratio[2]}"
     if ("[" in text or "]" in text) and "sqrt" not in text:
@@ -163,10 +180,10 @@ def respell(text: str) -> str:
 def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
-    words = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or _RESERVED.search(words):
+    lead = (match["words"] or match["plain"] or "") if match else ""
+    if match is None or _RESERVED.search(lead):
         return text
-    change = _CHANGE.search(words)
+    change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
 
 
@@ -178,22 +195,39 @@ def _without_remark(text: str) -> str:
     return head if head and is_whole and head.count("$") % 2 == 0 else text
 
 
-def _commands(text: str) -> str:
-    text = _UNPRINTED.sub(" ", _COLOR.sub("", text) if "color" in text else text)
-    text = _PARTIAL.sub(
-        lambda m: (
-            f"{m[1]}_{m[2]}"
-            if not m[3] and not m[4]
-            else f"{m[1]}_{{{''.join(sorted(m[2] + (m[4] or m[2])))}}}"
-        ),
-        text,
+def _partial(match: re.Match[str]) -> str:
+    # `f_x`, `f_{xy}` with its letters in order.
+    if not match[3] and not match[4]:
+        return f"{match[1]}_{match[2]}"
+    return f"{match[1]}_{{{''.join(sorted(match[2] + (match[4] or match[2])))}}}"
+
+
+# Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
+_REWRITES: Final = tuple[
+    tuple[list[str], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
+](
+    (signs.split(), pattern, new)
+    for signs, pattern, new in (
+        ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
+        ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+        ("cdot ·", _TIMES, r"\1 "),
+        ("mapsto", _MAPS, r"\1(\2)="),
+        ("color", _COLOR, ""),
+        ("tag label space phantom kern skip", _UNPRINTED, " "),
+        ("partial", _PARTIAL, _partial),
+        ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+        ("\\\\", _ROW_GAP, r"\\\\"),
+        ("\\not", _NOT, r"\\neq "),
+        ("\\not", _NOT_IN, r"\\notin "),
+        ("{", _EXCEPT, r"\1\\setminus "),
     )
-    text = _CYCLIC.sub(lambda m: rf"\mathbb{{Z}}_{{{m[1] or m[2] or m[3]}}}", text)
-    text = _ROW_GAP.sub(r"\\\\", text) if "\\\\" in text else text
-    if "\\not" in text:
-        text = _NOT_IN.sub(r"\\notin ", _NOT.sub(r"\\neq ", text))
-    if "{" in text:
-        text = _EXCEPT.sub(r"\1\\setminus ", text)
+)
+
+
+def _commands(text: str) -> str:
+    for signs, pattern, new in _REWRITES:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(new, text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
     if any("j" in letters or "k" in letters for letters in vectors):
@@ -235,11 +269,6 @@ def _decimals(text: str) -> str:
         return f"{whole[1]}\\overline{{{whole[2]}}}"
     whole = _GOES_ON.fullmatch(text) if text[-1] in "s.…" else None
     return f"{whole[1]}\\overline{{{whole[2] or whole[3]}}}" if whole else text
-
-
-def _in_base(match: re.Match[str]) -> str:
-    digits, base = match[1].upper(), int(match[2])
-    return f"{digits}_{{{base}}}" if digits.isdigit() or base > 10 else match[0]
 
 
 def _inward(text: str) -> str:
@@ -310,7 +339,7 @@ _COMMANDS: dict[str, str] = {
 _GLUED = re.compile(r"(quad|qquad|lgroup|rgroup|cdot|times|displaystyle|left|right)([A-Za-z]{1,2})")
 _SIGNS = (
     "π:pi ∞:infty ∨:lor ∧:land ¬:lnot ⊕:oplus ⇔:Leftrightarrow ↔:Leftrightarrow ∀:forall ∃:exists "
-    "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
+    "≤:leq ⩽:leq ≥:geq ⩾:geq ≠:neq ≡:equiv ≅:cong ∪:cup ∩:cap ∈:in ∖:setminus √:sqrt ×:times "
     "·:cdot ⋅:cdot ∙:cdot ÷:div ±:pm ∓:mp ≈:approx ∅:varnothing θ:theta α:alpha β:beta γ:gamma "
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow …:ldots"
@@ -319,7 +348,7 @@ _SUPER: dict[str, str] = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "01234
 _FRACTIONS = table("½:1/2 ⅓:1/3 ⅔:2/3 ¼:1/4 ¾:3/4 ⅕:1/5 ⅙:1/6 ⅛:1/8 ⅜:3/8 ⅝:5/8 ⅞:7/8")
 _CHARACTERS = str.maketrans(
     {
-        **table("−:- –:- ‐:- ‑:- ’:' ′:' ∶:: ，:, 、:, （:( ）:) ％:% ∣:| º:°"),
+        **table("−:- –:- ‐:- ‑:- ’:' ′:' ″:'' ∶:: ，:, 、:, （:( ）:) ％:% ∣:| º:°"),
         **{sign: f"\\{name} " for sign, name in table(_SIGNS).items()},
         # A fraction character after a whole number makes a mixed number.
         **{sign: f" \\frac{{{f[0]}}}{{{f[2]}}}" for sign, f in _FRACTIONS.items()},
@@ -336,18 +365,22 @@ _CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
 _DOUBLEABLE = "|".join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set("!()[]")))
 _DOUBLED = re.compile(rf"\\\\(?=(?:{_DOUBLEABLE})(?![A-Za-z])|[{{}}!,;])")
 _INCHES = re.compile(r"(?<=\d)''(?!')")
-_GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
-_WRAPPED = re.compile(
-    r"\\(?:boxed|fbox|beginboxed|text|textbf|textit|textrm|mathrm|mathbf|mbox|mathit|bm|emph|underline)\s*\{(.*)\}",
-    re.DOTALL,
+_GROUPED = re.compile(r"(?<=\d)(?<!\b0)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
+_EDGES = re.compile(
+    r"^(?:\\(?:displaystyle|textstyle|q?quad|[,;:! ])\s*|[~\s])+|(?<!\\)(?:\\[,;:!]|~)+$"
 )
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_RUN = re.compile(r"\s+")
 _MARKS = ("$$", "$", "**", "*", "__", "`", '"')
 _TRAILING = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*)+$")
 TEXT_COMMANDS = names(
-    "text textbf textit textrm textnormal textsf texttt mathrm mathbf mathit mathsf mbox "
-    "operatorname boldsymbol bm mathcal mathbb emph"
+    "text textbf textit textrm textnormal textsf texttt mathrm mathbf mathit mathsf mathtt mbox "
+    "operatorname boldsymbol bm mathcal mathbb emph pmb"
+)
+_WRAPPERS = TEXT_COMMANDS - {"mathcal", "mathbb", "operatorname"} | {"boxed", "fbox", "underline"}
+_WRAPPED = re.compile(
+    rf"(?:\\(?:beginboxed|{'|'.join(sorted(_WRAPPERS))})\s*|(?=(?:[^,]|\\,)*$|\{{\\)(?!.*\\(?:choose|over)))\{{(.*)\}}",
+    re.DOTALL,
 )
 
 
@@ -355,8 +388,8 @@ def clean(text: str) -> str:
     r"""Remove the wrappers of `text` and normalize the spelling of commands."""
     # Removes outer boxes, `$...$`, `**...**`, `\text{...}`, a final full stop, `\left`, `\!` and
     # `\displaystyle`; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
-    if not text.isascii():
-        text = plain_width(text)
+    if not text.isascii() or "\\mu" in text:
+        text = _MICRO.sub(lambda m: "u" if len(m[0]) == 1 else r"\text{ u", plain_width(text))
     text = unwrap(text.strip())
     text = respell(text) if text else text
     if _SPECIAL.search(text):
@@ -370,11 +403,14 @@ def clean(text: str) -> str:
         text = _INCHES.sub('"', text)
     if "..." in text:
         text = text.replace("...", "\\ldots ")
+    if "per cent" in text:
+        text = text.replace("per cent", "percent")
     if ".m" in text or ".M" in text:
         text = _CLOCK.sub(r" \1m", text)
     if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, not currency
         text = _DOLLAR.sub(" ", text)
-    text = _DECIMAL.sub(".", text).replace("{,}", ",")
+    if "{" in text:
+        text = _BRACED.sub(r" \1 ", _DECIMAL.sub(".", text).replace("{,}", ","))
     if "^" in text and "T" in text:
         text = _ROW.sub(lambda m: m[1] + ",".join(m[2].split()), text)
     if "\n" in text:
@@ -410,6 +446,7 @@ def unwrap(text: str) -> str:
     """Remove at most six wrappers around the whole of `text`."""
     for _ in range(6):
         before = text
+        text = _EDGES.sub("", text)
         if "<|" in text:
             text = _TRAILING.sub("", text).rstrip()
         if text[-1:] in ".,;:" and not text.endswith(("m.", "...", "\\.", "\\,", "\\;", "\\:")):
@@ -426,12 +463,15 @@ def unwrap(text: str) -> str:
             inner = text[2:-2]
             if "\\(" not in inner and "\\[" not in inner:
                 text = inner.strip()
-        box = _WRAPPED.fullmatch(text) if text.startswith("\\") and text.endswith("}") else None
-        if box and is_one_group(box[1]):
+        box = _WRAPPED.fullmatch(text) if text[:1] in ("\\", "{") and text[-1:] == "}" else None
+        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1]):
             text = box[1].strip()
         if text == before:
             break
     return text
+
+
+_INDEXED = re.compile(r"[A-Za-z]+\d\w*", re.ASCII)
 
 
 def is_one_group(inside: str) -> bool:

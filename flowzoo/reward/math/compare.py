@@ -127,13 +127,21 @@ def _letters(answer: ParsedAnswer) -> frozenset[str]:
 
 
 def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
-    # `f(z) = z` with the letter of `f(x)`.
+    # `f(z) = z` with the letter of `f(x)`, `(y, x) = (2, 1)` in the order of `(x, y)`.
     if answer.label == gold.label or "(" not in answer.label:
         return answer
-    own, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
-    if own is None or other is None or own[1] != other[1]:
+    order, own_order = (x.label[1:-1].split(",") for x in (gold, answer))
+    if (
+        answer.kind == "seq"
+        and sorted(order) == sorted(own_order)
+        and len(order) == len(answer.items)
+    ):
+        items = dict(zip(own_order, answer.items, strict=True))
+        return answer._replace(items=tuple(items[name] for name in order), label=gold.label)
+    given, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
+    if given is None or other is None or given[1] != other[1]:
         return answer
-    before, after = own[2].split(","), other[2].split(",")
+    before, after = given[2].split(","), other[2].split(",")
     is_free = not set(after) & (_letters(answer) - set(before))
     if (
         len(before) != len(after)
@@ -152,7 +160,7 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
-    if not gold.label and gold.node is not None:  # a term of its own
+    if not gold.label and gold.node is not None:  # it is one of the terms
         free = [name for name in free if sym(name) in gold.node.args]
     others = sorted(used - (letters - set(free)))
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
@@ -192,6 +200,8 @@ def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
 
 def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool:
     """Return True if a decimal with at least `digits` digits rounds an exact value."""
+    if exact.shape == "sum":
+        return False
     if exact.kind == "ratio" and len(exact.items) == 2:
         exact = _quotient(exact)
     if written.node is None or exact.node is None or exact.digits or not written.digits >= digits:
@@ -347,6 +357,8 @@ def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bo
 
 
 def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+    if "mod" in (a.shape, b.shape) and _residues(a) == _residues(b) != frozenset():
+        return True
     if "list" in (a.kind, b.kind) or (a.label and b.kind == "scalar") or b.label:
         verdict = same_family(a, b)
         if verdict is not None:
@@ -384,9 +396,14 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
                     return _match_unordered(_unnamed(named.items), bare.items, rules)
                 as_written = _in_order(named.items, bare.items, rules)
                 return as_written or _in_order(_by_name(named.items), bare.items, rules)
+        if "set" in (a.kind, b.kind):  # a repeated member counts once
+            a, b = (x._replace(items=_once(x.items)) if x.kind == "set" else x for x in (a, b))
         return _match_unordered(a.items, b.items, rules)
     if {a.kind, b.kind} == {"list", "seq"}:
         seq, given = (a, b) if a.kind == "seq" else (b, a)
+        names = sorted(seq.label[1:-1].split(","))
+        if seq.label and _are_named(given.items) and names != sorted(x.label for x in given.items):
+            return False
         if seq.shape != "()" or seq.is_range:
             return False
         return _in_order(seq.items, _by_name(given.items, seq.label), rules)
@@ -406,6 +423,27 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 def _unnamed(items: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     return [item._replace(label="", relation=None) for item in items]
+
+
+def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
+    # Residues with their moduli of congruences, or of a family `6n + 1` over the integers.
+    if answer.shape == "mod" and None not in answer.items:
+        pair = [rational(item.node or sym("?")) for item in answer.items]
+        return frozenset({(pair[0], pair[1])} if None not in pair else ())  # type: ignore[arg-type]
+    family = _family(answer)
+    if family is None:
+        return frozenset().union(*map(_residues, answer.items))
+    residues = set[tuple[Fraction, Fraction]]()
+    for member in family.members:
+        node = member.node or num(0)
+        at = [rational(substitute(node, {family.letter: num(x)})) for x in (0, 1, 2)]
+        if at[0] is None or at[1] is None or at[2] is None or at[2] - at[1] != at[1] - at[0]:
+            return frozenset()
+        size = abs(at[1] - at[0])
+        if not size or {size.denominator, at[0].denominator} != {1}:
+            return frozenset()
+        residues.add((at[0] % size, size))
+    return frozenset(residues)
 
 
 def _labels(answer: ParsedAnswer) -> bool:
@@ -495,9 +533,8 @@ def _is_clock(ratio: ParsedAnswer) -> bool:
             v is not None and (v >= 10 or v == 0) for v in values[1:]
         )
     first, second = values[0], values[1]
-    return (
-        first is not None and second is not None and first <= 24 and (second >= 10 or second == 0)
-    )
+    is_hour = first is not None and first <= 24
+    return is_hour and second is not None and (10 <= second < 60 or second == 0)
 
 
 def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
@@ -527,6 +564,10 @@ def _match_unordered(
     return None if undecided else True
 
 
+def _once(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
+    return tuple({item.node.key if item.node else item: item for item in items}.values())
+
+
 def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
     # The items without repeated tuples: a repeated solution counts once.
     if any(item.kind != "seq" for item in items):
@@ -551,6 +592,9 @@ def _verdicts(
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
 
+_PARAMETERS: Final = frozenset(("t", "s", "k", "n", "m", "r", "u", "v", "lambda", "mu", "alpha"))
+
+
 class _Line(NamedTuple):
     start: list[Fraction]
     step: list[Fraction]
@@ -558,12 +602,15 @@ class _Line(NamedTuple):
 
 def _line(answer: ParsedAnswer) -> _Line | None:
     # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
+    is_stated = bool(answer.label)
     if answer.kind == "list" and len(answer.items) == 2 and is_over_integers(answer.items[1]):
-        answer = answer.items[0]
+        answer, is_stated = answer.items[0], True
     cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
     nodes = [cell.node for cell in cells if cell.node is not None]
     letters = frozenset[str]().union(*map(symbols, nodes))
     if len(nodes) != len(cells) or len(nodes) < 2 or len(letters) != 1 or answer.is_range:
+        return None
+    if not is_stated and min(letters) not in _PARAMETERS:
         return None
     at = [[rational(substitute(node, {min(letters): num(x)})) for node in nodes] for x in (0, 1, 5)]
     first, second, third = ([x for x in row if x is not None] for row in at)
@@ -576,14 +623,14 @@ def _line(answer: ParsedAnswer) -> _Line | None:
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     # True for one line with two parameters; in the plane, for one family of points.
-    one, other = _line(a), _line(b)
-    if one is None or other is None or len(one.start) != len(other.start):
+    first, second = _line(a), _line(b)
+    if first is None or second is None or len(first.start) != len(second.start):
         return False
-    ratio = _multiple(other.step, one.step)
-    shift = _multiple([y - x for x, y in zip(one.start, other.start, strict=True)], one.step)
+    ratio = _multiple(second.step, first.step)
+    shift = _multiple([y - x for x, y in zip(first.start, second.start, strict=True)], first.step)
     if not ratio or shift is None:
         return False
-    return len(one.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
+    return len(first.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
 
 
 def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | None:

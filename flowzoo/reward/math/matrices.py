@@ -6,6 +6,7 @@ A matrix is a call of `matrix` with rows; its cells are computed like expression
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Final
 
 from flowzoo.reward.math.tree import (
@@ -88,6 +89,10 @@ def negative(node: ExprNode) -> ExprNode:
 
 def raise_power(base: ExprNode, exponent: ExprNode) -> ExprNode:
     """A power; of a square matrix by multiplication."""
+    if _is_matmul(base) and exponent.key in ("T", "-1"):
+        return call("@matmul", [raise_power(arg, exponent) for arg in reversed(base.args[1:])])
+    if base.op == "pow" and base.args[1].key == exponent.key == "T":
+        return base.args[0]
     if not is_matrix(base):
         return power(base, exponent)
     cells, count = _cells(base), rational(exponent)
@@ -123,31 +128,73 @@ def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
 def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> list[ExprNode]:
     """The factors of a product, with vectors and matrices as one factor that keeps their order."""
     # Vectors have an accent or are typeset; matrices are capitals, typeset, or with a transpose or
-    # several inverses among them.
+    # an inverse among them.
     if len(factors) < 2 or len(factors) != len(are_typeset):
         return factors
     pairs = list(zip(factors, are_typeset, strict=True))
     vectors = [f for f, is_typeset in pairs if _is_vector(f, is_typeset)]
     if len(vectors) == 2 and sign:
-        name, minus = (
-            ("@cross", vectors[0].key > vectors[1].key) if sign == "times" else ("@dot", False)
-        )
-        joined = [call(name, sorted(vectors, key=lambda node: node.key)), num(-1 if minus else 1)]
-        return [*(f for f in factors if f not in vectors), *joined]
+        parts = [f.args if f.op == "mul" else (f,) for f in vectors]
+        scalars = [f for part in parts for f in part if f.op == "num"]
+        bare = [_bare(next(f for f in part if f.op != "num")) for part in parts]
+        is_turned = sign == "times" and bare[0].key > bare[1].key
+        name = "@cross" if sign == "times" else "@dot"
+        joined = _triple(call(name, sorted(bare, key=lambda node: node.key)))
+        return [
+            *(f for f in factors if f not in vectors),
+            *scalars,
+            joined,
+            num(-1 if is_turned else 1),
+        ]
     letters = [(f, f.args[0] if f.op == "pow" else f, is_typeset) for f, is_typeset in pairs]
-    capitals = [(f, bold) for f, base, bold in letters if base.op == "sym" and base.key.isupper()]
+    capitals = [
+        (f, bold)
+        for f, base, bold in letters
+        if _is_matmul(base) or (base.op == "sym" and base.key.isupper())
+    ]
     exponents = [f.args[1].key for f, _ in capitals if f.op == "pow"]
-    is_ordered = "T" in exponents or exponents.count("-1") > 1 or sum(b for _, b in capitals) > 1
-    if not is_ordered or len(capitals) < 2:
+    is_ordered = "T" in exponents or "-1" in exponents or sum(b for _, b in capitals) > 1
+    if len(capitals) < 2 or not (is_ordered or any(_is_matmul(f) for f, _ in capitals)):
         return factors
     ordered = [f for f, _ in capitals]
-    return [*(f for f in factors if f not in ordered), call("@matmul", ordered)]
+    inside = [x for f in ordered for x in (f.args[1:] if _is_matmul(f) else (f,))]
+    return [*(f for f in factors if f not in ordered), call("@matmul", inside)]
+
+
+def _is_matmul(node: ExprNode) -> bool:
+    return node.op == "call" and node.args[0] == "@matmul"
 
 
 def _is_vector(node: ExprNode, is_typeset: bool) -> bool:
+    if node.op == "call":
+        return node.args[0] == "@cross"
+    if node.op == "mul":
+        rest = [f for f in node.args if f.op != "num"]
+        return len(rest) == 1 and _is_vector(rest[0], is_typeset)
     name: str = node.args[0] if node.op == "sym" else ""
     is_letter = is_typeset and len(name) == 1 and name.islower()
     return is_letter or name.startswith(("vec(", "hat(", "overrightarrow("))
+
+
+def _bare(vector: ExprNode) -> ExprNode:
+    # A vector's letter, however it is typeset.
+    return (
+        sym(vector.args[0].partition("(")[2][:-1] or vector.args[0])
+        if vector.op == "sym"
+        else vector
+    )
+
+
+def _triple(node: ExprNode) -> ExprNode:
+    # The scalar triple product with its vectors in order, up to the sign.
+    inner = next((arg for arg in node.args[1:] if arg.op == "call"), None)
+    if node.args[0] != "@dot" or inner is None:
+        return node
+    outer = next(arg for arg in node.args[1:] if arg is not inner)
+    keys = [arg.key for arg in (outer, *inner.args[1:])]
+    swaps = sum(a > b for a, b in combinations(keys, 2))
+    ordered = sorted((outer, *inner.args[1:]), key=lambda arg: arg.key)
+    return mul((num((-1) ** swaps), call("@triple", ordered)))
 
 
 _UNIT_VECTORS: Final = ("hat(i)", "hat(j)", "hat(k)")

@@ -18,7 +18,7 @@ from flowzoo.reward.math.matrices import (
     raise_power,
     total,
 )
-from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value
+from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value, stands_alone
 from flowzoo.reward.math.tree import (
     HALF,
     MINUS_ONE,
@@ -402,6 +402,8 @@ class _Parser:
         if letter in KNOWN and node.op == "sym" and name == letter:
             return True
         inside = self.tokens[self.at + 1 : close_at]
+        if inside and inside[0].kind == "t" and inside[0].text.isupper():
+            return False  # a product of matrices
         is_point = len(inside) == 1 and (inside[0].kind == "n" or len(inside[0].text) == 1)
         is_point = is_point or (
             len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"
@@ -413,27 +415,10 @@ class _Parser:
                 return False
         elif letter not in ALWAYS_APPLIED and self.is_followed_by_bracket(close_at):
             return False
-        return not self.stands_alone(letter)
+        return not stands_alone(self.tokens, self.partner, letter)
 
     def is_followed_by_bracket(self, close_at: int) -> bool:
         return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
-
-    def stands_alone(self, letter: str) -> bool:
-        for idx, token in enumerate(self.tokens):
-            is_here = token.text == letter or (
-                token.kind == "w" and len(token.text) < 4 and letter in token.text
-            )
-            if not is_here or token.kind not in "wct":
-                continue
-            behind = idx + 1
-            while behind < len(self.tokens) and self.tokens[behind].text in ("_", "^", "'"):
-                is_prime = self.tokens[behind].text == "'"
-                behind += 1 if is_prime else 2
-                if not is_prime and behind <= len(self.tokens):
-                    behind = max(self.partner[behind - 1] + 1, behind)
-            if behind >= len(self.tokens) or self.tokens[behind].text != "(":
-                return True
-        return False
 
     def applied_to(self, node: ExprNode) -> ExprNode:
         exponent = None
@@ -705,7 +690,8 @@ class _Parser:
                 factors.append(self.power())
             else:
                 break
-        node = product(in_order(factors, [side.kind == "t" for side in sides], sign))
+        is_cross = sign == "times" and len(self.tokens) == 3  # `u \times v` and nothing else
+        node = product(in_order(factors, [is_cross or side.kind == "t" for side in sides], sign))
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:

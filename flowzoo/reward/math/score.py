@@ -235,11 +235,21 @@ def _other_readings(
         if other is not None and other.kind in ("list", "set"):
             return same(other, gold.answer, rules)
     respelled = decimal_commas(answer, gold.answer)
+    if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
+        forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
+        return None not in forms and forms[0].text == forms[1].text  # type: ignore[union-attr]
     if respelled and (other := read_answer(respelled)) is not None:
         return same(other, gold.answer, rules)
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
         return solves(parsed.node, gold.answer.relation[1])
     return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
+
+
+_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b")
+
+
+def _connective(match: re.Match[str]) -> str:
+    return rf"\l{match[1] or match[2]} "
 
 
 # Fewest digits of a decimal gold that an exact answer may round to.

@@ -112,7 +112,8 @@ def is_real_set(answer: ParsedAnswer) -> bool:
     if answer.kind in _OPERATIONS or answer.is_range:
         return True
     if answer.kind == "list" and answer.items:
-        return all(item.is_range or item.kind in _OPERATIONS for item in answer.items)
+        is_one = len({item.label for item in answer.items} - {""}) < 2
+        return is_one and all(item.is_range or item.kind in _OPERATIONS for item in answer.items)
     return answer.kind == "seq" and answer.shape in ("[)", "(]")
 
 

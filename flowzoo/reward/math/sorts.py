@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import groupby, pairwise, permutations
 from typing import Final, NamedTuple
 
-from flowzoo.reward.math.tree import ParsedAnswer, num
+from flowzoo.reward.math.tree import ParsedAnswer, num, sym
 from flowzoo.reward.math.units import size_of, unit_name
 from flowzoo.reward.math.vocabulary import date_form
 
@@ -40,22 +40,33 @@ def read_sort(cleaned: str) -> ParsedAnswer | None:
 
 _LONGEST: Final = 200
 _LITERAL = re.compile(r"0(?:[xX]([0-9A-Fa-f]+)|[bB]([01]+)|[oO]([0-7]+))")
+_BASED = re.compile(
+    r"\(?(?:\\(?:text|mathrm) ?\{)?\(?([0-9A-Fa-f]+)\)?\}?\)? ?_ ?\{?\(?(\d{1,2})\)?\}?"
+)
 
 
-def _literal(cleaned: str) -> ParsedAnswer | None:
-    # `0x1F`, `0b101`, `0o17`.
-    match = _LITERAL.fullmatch(cleaned)
-    if match is None:
+def _numeral(cleaned: str) -> ParsedAnswer | None:
+    # `0x1F`, `1F_{16}`, `101_2`: digits with their base; no value, which the digits alone lack.
+    if match := _LITERAL.fullmatch(cleaned):
+        digits, base = match[match.lastindex or 0], (16, 2, 8)[(match.lastindex or 1) - 1]
+    elif (match := _BASED.fullmatch(cleaned)) and _is_numeral(match):
+        digits, base = match[1], int(match[2])
+    else:
         return None
-    digits, base = match[match.lastindex or 0], (16, 2, 8)[(match.lastindex or 1) - 1]
-    return ParsedAnswer("scalar", node=num(int(digits, base)))
+    return ParsedAnswer("scalar", node=sym(f"{digits.upper()}_{base}"))
+
+
+def _is_numeral(match: re.Match[str]) -> bool:
+    # True unless letters may be a name with an index, as in `a_{12}` and `b2_3`.
+    has_digit = any(char.isdigit() for char in match[1])
+    return match[1].isdigit() or (int(match[2]) > 10 and (has_digit or match[0][0] == "("))
 
 
 _PART: Final = r"(\d+(?:\.\d+)?) ?(°|'|\"|[A-Za-z]+)\.?"
 _JOINT: Final = r" ?(?:,|and|, and)? ?"
 _SUM = re.compile(rf"(-?){_PART}{_JOINT}{_PART}(?:{_JOINT}{_PART})?")
 _TYPESET = re.compile(r"\\(?:text|textrm|mathrm)\s?\{([^{}]*)\}|\^ ?\{? ?((?:\\prime ?)+)\}?")
-_ARC: Final = {"'": "arcminute", '"': "arcsecond"}
+_ARC: Final = {"'": "arcminute", '"': "arcsecond", "min": "arcminute", "s": "arcsecond"}
 
 
 def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
@@ -65,8 +76,8 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     if match is None:
         return None
     written = [(match[i], match[i + 1]) for i in (2, 4, 6) if match[i]]
-    marks = _ARC if written[0][1] == "°" else {"'": "ft", '"': "in"}
-    parts = [(Fraction(count), marks.get(unit) or unit_name(unit)) for count, unit in written]
+    marks = _ARC if unit_name(written[0][1]) == "degree" else {"'": "ft", '"': "in"}
+    parts = [(Fraction(n), marks.get(unit_name(unit)) or unit_name(unit)) for n, unit in written]
     sizes = [size_of(unit) for _, unit in parts]
     if any(size is None or size[0] != (sizes[0] or size)[0] for size in sizes):
         return None
@@ -78,7 +89,7 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     return ParsedAnswer("scalar", node=num(value / factors[0]), unit=parts[0][1], shape="sum")
 
 
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text ?\{ ?)?([ap])m ?\}?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text ?\{ ?)?([ap])m\.? ?\}?", re.IGNORECASE)
 
 
 def _clock(cleaned: str) -> ParsedAnswer | None:
@@ -147,7 +158,8 @@ _MOST_ATOMS: Final = 8
 _CONNECTIVE: Final = "|".join(sorted(_MEANING, key=len, reverse=True))
 _LOGIC = re.compile(
     rf"\\(?P<sign>{_CONNECTIVE})(?![A-Za-z])|\\text ?\{{ ?(?P<word>and|or|not) ?\}}"
-    r"|(?P<post>'|\^ ?\{ ?(?:c|C|\\complement ?)\}|\^ ?(?:c|C|\\complement)(?![A-Za-z]))"
+    r"|(?P<post>'|\^ ?\{? ?(?:\\(?:mathsf|mathrm|text) ?\{ ?[cC] ?\}|[cC](?![A-Za-z])"
+    r"|\\(?:complement|prime) ?)\}?)"
     r"|(?P<bracket>[()\[\]{}])|(?P<atom>[A-Za-z](?:_(?:\w|\{\w+\}))?(?![A-Za-z\d(,|]))|(?P<space>\s+)"
 )
 _RELATED = re.compile(
@@ -236,6 +248,50 @@ class _Formula:
         return value
 
 
+_BINDER = re.compile(r"\\(forall|exists) ?([a-z])(?![A-Za-z_]) ?[,:.;]? ?")
+_SIDES = re.compile(r" ?(=|<|>|\\leq|\\geq|\\neq|\\mid|\||\+) ?(?![A-Za-z]*\\)")
+_FLIPPED: Final = {">": "<", "\\geq": "\\leq"}
+
+
+def _quantified(cleaned: str) -> str | None:
+    # `\forall x\, \exists y: x < y`, up to its letters and the order of like quantifiers.
+    binders, at = list[tuple[str, str]](), 0
+    while match := _BINDER.match(cleaned, at):
+        binders.append((match[1], match[2]))
+        at = match.end()
+    sides = _SIDES.split(cleaned[at:])
+    if (
+        not 0 < len(binders) <= 4
+        or len(sides) != 3
+        or len({name for _, name in binders}) < len(binders)
+    ):
+        return None
+    left, sign, right = (side.strip() for side in sides)
+    if sign in _FLIPPED:
+        left, sign, right = right, _FLIPPED[sign], left
+    kinds = [kind for kind, _ in binders]
+    forms = []
+    for order in permutations(binders):
+        if [kind for kind, _ in order] == kinds and _blocks(order) == _blocks(binders):
+            places = {name: f"#{i}" for i, (_, name) in enumerate(order)}
+            ends = [_renamed(end, places) for end in (left, right)]
+            forms.append(f"{kinds} {sign} {sorted(ends) if sign in ('=', _UNEQUAL) else ends}")
+    return min(forms)
+
+
+_UNEQUAL: Final = "\\neq"
+_VARIABLE = re.compile(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])")
+
+
+def _renamed(text: str, places: dict[str, str]) -> str:
+    return _VARIABLE.sub(lambda match: places.get(match[0], match[0]), text)
+
+
+def _blocks(binders: Sequence[tuple[str, str]]) -> list[set[str]]:
+    groups = groupby(binders, key=lambda binder: binder[0])
+    return [{name for _, name in group} for _, group in groups]
+
+
 _DIVISION = re.compile(r"(\d+) ?(?:\\text ?\{ ?)?(?:remainder|rem|R|r)\.? ?\}? ?(\d+)(?: ?\})?")
 
 
@@ -245,13 +301,15 @@ def _division(cleaned: str) -> str | None:
     return f"{match[1]} {match[2]}" if match else None
 
 
-_LED = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
+_CODE = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
+_PAIRS = re.compile(r"(?:([a-z])\1){2,}", re.ASCII)
 _NUMBERED = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
 
 
 def _word(cleaned: str) -> str | None:
-    # A zero before letters begins a code.
-    return cleaned if _LED.fullmatch(cleaned) else None
+    # A zero before letters begins a code; in a genotype, `AaBb`, the case of letters counts.
+    is_code = _CODE.fullmatch(cleaned) or _PAIRS.fullmatch(cleaned.lower())
+    return cleaned if is_code else None
 
 
 def _date(cleaned: str) -> str | None:
@@ -263,14 +321,15 @@ def _date(cleaned: str) -> str | None:
 
 
 SORTS: Final = (
-    Sort("literal", re.compile(r"^0[xXbBoO]"), _literal),
-    Sort("code", re.compile(r"^0\d*[A-Z]"), _word),
+    Sort("numeral", re.compile(r"^0[xXbBoO]|_ ?\{?\(?\d"), _numeral),
+    Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _word),
     Sort("date", re.compile(r"^\d+[-/]\d|^(?=\w).*[A-Za-z]{3}"), _date),
     Sort("clock", re.compile(r"^\d\d?:\d\d ?(?:\\text|[apAP])"), _clock),
     Sort("sum of units", re.compile(r"^-?\d.*(?:[A-Za-z]|°|').*\d"), _sum_of_units),
     Sort("division", re.compile(r"^\d.*[rR].*\d"), _division),
     Sort("permutation", re.compile(r"^\(.*\d.*\)$"), _permutation),
     Sort("progression", _DOTS, _progression),
+    Sort("statement", re.compile(r"^\\(?:forall|exists)"), _quantified),
     Sort("formula", re.compile(rf"\\(?:{_CONNECTIVE})(?![A-Za-z])|\band\b|\bor\b"), _formula),
 )
 _SIGNS = re.compile("|".join(f"(?:{sort.sign.pattern})" for sort in SORTS))

@@ -16,7 +16,7 @@ MAX_EXPONENT: Final = 400
 
 _TOKEN = re.compile(
     r"(?P<s>\s+)"
-    r"|(?P<n>\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
+    r"|(?P<n>(?!0,)\d{1,3}(?:,\d{3})+(?!\d|,\d)(?:\.\d+)?|\d{1,3}(?: \d{3})+(?! ?\d)(?:\.\d+)?"
     r"|(?:\d+(?:\.\d*)?|\.\d*)\\overline\s?\{\d{1,40}\}"
     r"|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,9}(?![\w.]))?|\d+\.(?!\w))"
     r"|\\(?P<c>[A-Za-z]+\*?)|(?P<e>\\.)|(?P<w>[A-Za-z]+)|(?P<p>\*\*|[<>!=:]=|=<|=>|.)",
@@ -90,8 +90,12 @@ def _group_text(text: str, position: int) -> tuple[str, int] | None:
     if first != "{":
         return (first, position + 1) if first.isalpha() else None
     close_at = text.find("}", position)
+    while "^{" in text[position:close_at] and text[position + 1 : close_at].count("{") > text[
+        position:close_at
+    ].count("}"):
+        close_at = text.find("}", close_at + 1)
     inside = text[position + 1 : close_at]
-    if close_at < 0 or "{" in inside or "\\" in inside:
+    if close_at < 0 or "{" in inside.replace("^{", "") or "\\" in inside:
         return None
     return inside, close_at + 1
 
@@ -149,3 +153,22 @@ def number_value(text: str) -> Fraction:
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
         raise AnswerTooLargeError
     return Fraction(digits.rstrip(".")) * Fraction(10) ** int(exponent or 0)
+
+
+def stands_alone(tokens: Sequence[MathToken], partner: Sequence[int], letter: str) -> bool:
+    """Return True if a letter occurs without a bracket behind it."""
+    for idx, token in enumerate(tokens):
+        is_here = token.text == letter or (
+            token.kind == "w" and len(token.text) < 4 and letter in token.text
+        )
+        if not is_here or token.kind not in "wct":
+            continue
+        behind = idx + 1
+        while behind < len(tokens) and tokens[behind].text in ("_", "^", "'"):
+            is_prime = tokens[behind].text == "'"
+            behind += 1 if is_prime else 2
+            if not is_prime and behind <= len(tokens):
+                behind = max(partner[behind - 1] + 1, behind)
+        if behind >= len(tokens) or tokens[behind].text != "(":
+            return True
+    return False

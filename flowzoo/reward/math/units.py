@@ -55,12 +55,13 @@ _CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
 _RISES: Final = names("increase rise gain growth profit more higher up")
 _FALLS: Final = names("decrease fall loss drop reduction decline discount less lower down")
 _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
-_PART = re.compile(rf"{_WORD.pattern}|/|(?<=[^\W\d_])-?[23]")
+_PART = re.compile(rf"{_WORD.pattern}|/|%|°|(?<=[^\W\d_^{{])-?[123]|(?<=\^)\{{?-?[123]")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
 # Single letters that are units if typeset as text; `\mathrm{i}` is a number.
 _LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
 # A digit in a text that is not the power of a unit, as in `m2`.
 _COUNT = re.compile(r"(?<![mtn])\d|\d(?!\b)|[014-9]")
+_POWER = re.compile(r"\^(?:[123]|\{-?[123]\})")
 _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
@@ -118,7 +119,7 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
         else:
             break
     is_operand = tokens[cut - 1].kind in "nwct" or tokens[cut - 1].text in (")", "]", "}", "!", "|")
-    if cut < end and not (is_operand and _starts_unit(tokens, cut, end)):
+    if cut < end and not (is_operand and _starts_unit(tokens, start, cut, end)):
         return end
     return cut
 
@@ -126,10 +127,10 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
 def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) -> bool:
     # True if the token before `cut` belongs to the unit at `cut`, or begins one.
     token, before = tokens[cut - 1], tokens[cut - 2]
-    if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
-        return False
-    if token.kind == "t" or token.text in ("°", "%") or _is_currency(token):
+    if token.text in ("°", "%") or _is_currency(token):
         return True
+    if token.kind == "t":
+        return len(token.text) > 1 or token.text in _LETTERS
     if token.text in _MARKS:
         return cut == end and before.kind == "n"
     if cut < end and token.text == "/":
@@ -167,13 +168,20 @@ def _power_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
     return caret if is_unit or _is_unit_word(before, tokens[caret - 2]) else -1
 
 
-def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
+def _starts_unit(tokens: Sequence[MathToken], start: int, cut: int, end: int) -> bool:
     # True if the tokens from `cut` are a unit after a number.
     unit_words = _words(tokens[cut:end])
     lower = [word.lower() for word in unit_words]
-    if not 0 < len(lower) <= 6 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in lower):
+    counts = [i for i in range(start, cut) if tokens[i].kind == "n"]
+    exponents = [i for i in counts if any(t.text == "^" for t in tokens[max(i - 3, start) : i])]
+    if max(map(len, lower), default=0) < 2 and counts == exponents != []:
+        return False  # `\mathbf{B}^{-1} \mathbf{C}`
+    blocked = [w for w in unit_words if not ((len(lower) > 1 and w == "K") or w in ("MN", "mN"))]
+    if not 0 < len(lower) <= 6 or any(
+        w.lower() in _NO_UNITS or _ORDINALS.fullmatch(w.lower()) for w in blocked
+    ):
         return False
-    if any(t.kind == "t" and _COUNT.search(t.text) for t in tokens[cut:end]):
+    if any(t.kind == "t" and _COUNT.search(_POWER.sub("", t.text)) for t in tokens[cut:end]):
         return False  # another number
     if any(number_in_words(part) is not None for word in lower for part in word.split("-")):
         return False
@@ -216,8 +224,8 @@ def _is_currency(token: MathToken) -> bool:
 
 def direction(tokens: Sequence[MathToken]) -> str:
     """`+` for words of an increase, `-` for words of a decrease, else empty."""
-    words = {word.lower() for t in tokens if t.kind in "wt" for word in _WORD.findall(t.text)}
-    rises, falls = bool(words & _RISES), bool(words & _FALLS)
+    used = {word.lower() for t in tokens if t.kind in "wt" for word in _WORD.findall(t.text)}
+    rises, falls = bool(used & _RISES), bool(used & _FALLS)
     return "" if rises == falls else "+" if rises else "-"
 
 
@@ -236,12 +244,15 @@ def _words(tokens: Sequence[MathToken]) -> list[str]:
 
 
 def unit_name(word: str) -> str:
-    """The symbol of a unit: `km` for `kilometers`, `mW` for `milliwatt` and itself; or the word."""
+    """The symbol of a unit by its name or symbol; other words in lower case, singular."""
     if word in _NAMES:
         return _NAMES[word]
     if symbol := _SYMBOL.fullmatch(word):
         return "".join(_SPELLED.get(part, part) for part in symbol.groups())
-    word = word.lower()
+    lower = word.lower()
+    if word != lower and _SYMBOL.fullmatch(lower) and (word[0].islower() or lower not in _SHORT):
+        return word  # `kG` and `Nm` are no `kg` and `nm`, while `KG` is
+    word = lower
     if word.endswith("s") and len(word) > 2 and not word.endswith("ss") and word != "celsius":
         word = word[:-1]
     for prefix, sign in _PREFIXES.items():
@@ -263,7 +274,7 @@ _SIZES: Final = {
 
 
 def size_of(unit: str) -> tuple[str, Fraction] | None:
-    """What a unit measures, and its size; None if no sum joins it with other units."""
+    """Return what a unit measures, and its size; None if no sum joins it with other units."""
     kind, size = _SIZES.get(unit, ("", 0))
     return (kind, Fraction(size)) if kind else None
 
@@ -280,11 +291,11 @@ def _name(unit_words: list[str]) -> str:
             power = 3 if lower == "cubic" else 2
         elif lower in ("per", "/"):
             sign = -1
-        elif word.isdigit() and last:
-            powers[last] *= int(word)
+        elif (exponent := word.lstrip("{-")).isdigit() and last:
+            powers[last] *= -int(exponent) if "-" in word else int(exponent)
         elif word == "-" and last:
             powers[last] = -powers[last]
-        elif lower not in ("of", "a", "an", "the", "each", "-") and (last := unit_name(word)):
+        elif word not in ("of", "a", "an", "the", "each", "-") and (last := unit_name(word)):
             powers[last] = powers.get(last, 0) + sign * power
             power = 1
     return " ".join(

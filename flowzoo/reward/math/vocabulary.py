@@ -88,9 +88,11 @@ _FULL: Final = (
 )  # fmt: skip
 _NUMBER = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+){0,5}")
 _DATE = re.compile(
+    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? (?:the )?)?"
     r"(?:(?P<m>[A-Za-z]{3,9})\.? (?:the )?(?P<d>\d{1,2})(?:st|nd|rd|th)?"
     r"|(?:the )?(?P<d2>\d{1,2})(?:st|nd|rd|th)? (?:of )?(?P<m2>[A-Za-z]{3,9})\.?)"
-    r"(?:,? (?P<y>\d{4}))?"
+    r"(?:,? (?P<y>\d{4}))?",
+    re.IGNORECASE,
 )
 _LINE = re.compile(
     r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",

@@ -13,44 +13,6 @@ from benchmarks.grading.matrix import Report, flowzoo, groups, measure
 
 GROUPS = 8
 """Values of a sort, each with two respellings and two near misses."""
-REFUSED = frozenset(
-    {
-        "decimal",
-        "percentage",
-        "literal of a base",
-        "numeral with its base",
-        "Roman numeral",
-        "ratio",
-        "function",
-        "set",
-        "vector",
-        "named parts",
-        "quantity with unit",
-        "quotient of units",
-        "angle",
-        "date",
-        "time of day",
-        "proposition",
-        "algebra of sets",
-        "quantified statement",
-        "congruence",
-        "permutation",
-        "product of vectors or matrices",
-    }
-)
-"""Sorts of which some respellings are refused."""
-PAID = frozenset(
-    {
-        "literal of a base",
-        "quantity with unit",
-        "proposition",
-        "word",
-        "product of vectors or matrices",
-    }
-)
-"""Sorts of which some near misses are paid."""
-BROKEN = frozenset({"decimal", "literal of a base"})
-"""Sorts whose verdicts are not symmetric or not transitive."""
 
 
 @cache
@@ -59,30 +21,23 @@ def report(sort: str) -> Report:
     return measure(list(islice(drawn, GROUPS)), flowzoo)
 
 
-def each_sort(failing: frozenset[str]) -> list[object]:
-    """Sorts as parameters; a sort that fails today has to be unmarked once it does not."""
-    names = [sort.name for sort in SORTS]
-    assert failing <= set(names)
-    return [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True) if name in failing else ())
-        for name in names
-    ]
+NAMES = [sort.name for sort in SORTS]
 
 
 def lines(cases: list[Case]) -> list[str]:
     return [f"{case.gold()}   |   {case.reply()}" for case in cases]
 
 
-@pytest.mark.parametrize("sort", each_sort(REFUSED))
+@pytest.mark.parametrize("sort", NAMES)
 def test_respellings_are_paid(sort: str):
     assert lines([case for case in report(sort).failures if not case.miss]) == []
 
 
-@pytest.mark.parametrize("sort", each_sort(PAID))
+@pytest.mark.parametrize("sort", NAMES)
 def test_near_misses_are_not(sort: str):
     assert lines([case for case in report(sort).failures if case.miss]) == []
 
 
-@pytest.mark.parametrize("sort", each_sort(BROKEN))
+@pytest.mark.parametrize("sort", NAMES)
 def test_verdicts_are_symmetric_and_transitive(sort: str):
     assert report(sort).broken == {}

@@ -146,6 +146,26 @@ def test_shared_cases_agree_with_their_labels():
     assert right / len(rows) >= 0.985
 
 
+def test_kinds_that_were_new_agree_with_their_labels():
+    rows = shared_rows("math_unseen.jsonl")
+    scores = score_batch([row["pred"] for row in rows], [row["gold"] for row in rows]).scores
+    wrong = [row for row, s in zip(rows, scores, strict=True) if bool(s) != row["expected"]]
+    assert [row for row in wrong if not row["arguable"] or not row["expected"]] == []
+    # Conventions: numerals keep their base, bound letters of sequences keep their names.
+    assert {row["kind"] for row in wrong} <= {"base subscript", "recurrence"}
+
+
+def test_answers_that_rules_tend_to_refuse():
+    rows = shared_rows("hardverify/hardverify.jsonl")
+    golds = [row["gold"] for row in rows]
+    right, wrong = (
+        sum(score_batch([rf"\boxed{{{row[label]}}}" for row in rows], golds).scores)
+        for label in ("right", "wrong")
+    )
+    assert right >= 100
+    assert wrong <= 1  # its set has the gold's members in another order
+
+
 @pytest.mark.parametrize("read", ["auto", "strict"])
 def test_reference_solutions_of_math_are_right(read):
     rows = shared_rows("math500/test.jsonl")
