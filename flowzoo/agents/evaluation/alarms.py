@@ -42,7 +42,7 @@ class Alarm(NamedTuple):
 
     cause: str
     """`unread/ROLE`, `truncation/ROLE`, `verdict/ROLE` (one verdict for everything), `nothing` (no
-    group differs) or `reward` (hardly any)."""
+    group differs), `reward` (hardly any) or `unknown` (verdicts)."""
     text: str
     """The finding and its remedy, in one line."""
 

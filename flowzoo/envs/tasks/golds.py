@@ -17,6 +17,8 @@ from flowzoo.reward.math.sorts import read_sort
 
 SHOWN = 3
 """Most rows in a message."""
+LISTED = 20
+"""Most rows of a kind in a listing."""
 _AS_GIVEN = MathOptions(read="answer")
 # How programs and people write a missing value, letters only.
 _MISSING = {
@@ -53,12 +55,17 @@ class GoldSurvey(NamedTuple):
         return {"sorts": self.sorts, "remarkable": [row._asdict() for row in self.remarkable]}
 
     def lines(self) -> Iterator[str]:
-        """Lines of text: the sorts, then the number of remarkable rows, then the first of them."""
+        """Lines of text: the sorts, then the first remarkable rows of every kind."""
         counts = ", ".join(f"{sort} {count:,}" for sort, count in self.sorts.items())
         yield f"{sum(self.sorts.values()):,} reference answers by sort: {counts}"
-        if self.remarkable:
-            yield f"{len(self.remarkable):,} of them are remarkable:"
-        yield from (f"  line {row.line}: {row.gold!r:.80} {row.remark}" for row in self.remarkable)
+        kinds: dict[str, list[GoldRow]] = {}
+        for row in self.remarkable:
+            kinds.setdefault(" ".join(row.remark.split()[:3]), []).append(row)
+        for kind, rows in kinds.items():
+            yield f"{len(rows):,} of which the answer {kind} …:"
+            yield from (
+                f"  line {row.line}: {row.gold!r:.80} {row.remark}" for row in rows[:LISTED]
+            )
 
 
 def is_placeholder(gold: str) -> bool:
@@ -152,7 +159,7 @@ def survey(rows: Sequence[GoldRow]) -> GoldSurvey:
     scores = score_batch([respelled(gold) for gold in golds], list(golds), _AS_GIVEN).scores
     lost = {gold for gold, score in zip(golds, scores, strict=True) if score < 1.0}
     remarks = (
-        row._replace(remark=f"{row.remark}; {_LOST}".removeprefix("; "))
+        row._replace(remark=f"{_LOST}; {row.remark}".removesuffix("; "))
         if row.gold in lost
         else row
         for row in rows
