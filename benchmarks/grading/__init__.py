@@ -1,1 +1,5 @@
-"""Verdicts of flowzoo's graders next to published ones: `python -m benchmarks.grading.NAME`."""
+"""Answers drawn by sort, respelled and missed by a little, for graders of mathematics.
+
+The truth of a pair is by construction: an answer is a value of a sort, a respelling writes the same
+value in another way, and a near miss writes another value. No grader is asked what is true.
+"""

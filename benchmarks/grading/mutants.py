@@ -37,9 +37,9 @@ REFERENCE_S, LEAST_S, TIMES = 60.0, 3.0, 3.0
 """CPU seconds of a whole reference in the harness; of a mutant at least, and per reference's."""
 SETS = {
     "HumanEval": ("humaneval/HumanEval.jsonl", 700),
-    "HumanEval+": ("humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz", 300),
-    "MBPP": ("mbpp/sanitized-mbpp.json", 800),
+    "MBPP": ("mbpp/sanitized-mbpp.json", 900),
     "MBPP+": ("mbpp/sanitized-mbpp.json", 400),
+    "HumanEval+": ("humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz", 200),
 }
 """File of a set, and the number of its mutants."""
 PER_PROBLEM = 5
@@ -115,6 +115,11 @@ def harness_test(record: dict[str, Any]) -> str:
     return "\n".join([*record["test_imports"], *record["test_list"], record.get("test", "")])
 
 
+def given_lines(record: dict[str, Any]) -> int:
+    """Number of lines of a reference that are no solution: the prompt of HumanEval."""
+    return record["prompt"].count("\n") if "entry_point" in record else 0
+
+
 def make_reference(number: int, record: dict[str, Any]) -> Trial:
     """The whole reference solution of a record."""
     source = record.get("code") or record["prompt"] + record["canonical_solution"]
@@ -164,7 +169,9 @@ def measure(name: str, folder: Path, limit: int | None, box: Sandbox) -> list[Ju
         trials = [
             row.trial._replace(source=source, seconds=LEAST_S + TIMES * row.cpu_s)
             for row in references
-            for source in mutants(row.trial.source, PER_PROBLEM, rng)
+            for source in mutants(
+                row.trial.source, PER_PROBLEM, rng, given_lines(records[row.trial.number])
+            )
         ]
         rng.shuffle(trials)
         return references + judge(task, box, trials[: limit or count])

@@ -217,8 +217,8 @@ def _flush(code: int) -> int:
 
 
 def _delete_objects() -> None:
-    # Only objects of the program are collected, since older ones are frozen. A file stays if an older
-    # module or a thread has it.
+    # Only objects of the program are collected, since older ones are frozen. A file stays if an
+    # older module or a thread has it.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     if gc.isenabled():
         gc.collect()  # sorts objects, so that a cycle with a file is flushed from outside to inside
