@@ -33,6 +33,8 @@ from flowzoo.sandbox.program import Program
 from flowzoo.sandbox.sandbox import Sandbox
 
 LEAST_AGREEMENT = 0.998
+CALL_S = 5.0
+"""CPU seconds of a call in the sandbox; a reference of MBPP needs two."""
 REFERENCE_S, LEAST_S, TIMES = 60.0, 3.0, 3.0
 """CPU seconds of a whole reference in the harness; of a mutant at least, and per reference's."""
 SETS = {
@@ -164,7 +166,7 @@ def measure(name: str, folder: Path, limit: int | None, box: Sandbox) -> list[Ju
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "data.jsonl"
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-        task = CodeTask(data=str(path), packages="numpy", sandbox=box.backend)
+        task = CodeTask(data=str(path), packages="numpy", cpu_s=CALL_S, sandbox=box.backend)
         references = judge(task, box, [*starmap(make_reference, enumerate(records))])
         trials = [
             row.trial._replace(source=source, seconds=LEAST_S + TIMES * row.cpu_s)
