@@ -33,13 +33,15 @@ from flowzoo.sandbox.program import Program
 from flowzoo.sandbox.sandbox import Sandbox
 
 LEAST_AGREEMENT = 0.998
+CALL_S = 5.0
+"""CPU seconds of a call in the sandbox; a reference of MBPP needs two."""
 REFERENCE_S, LEAST_S, TIMES = 60.0, 3.0, 3.0
 """CPU seconds of a whole reference in the harness; of a mutant at least, and per reference's."""
 SETS = {
     "HumanEval": ("humaneval/HumanEval.jsonl", 700),
-    "HumanEval+": ("humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz", 300),
-    "MBPP": ("mbpp/sanitized-mbpp.json", 800),
+    "MBPP": ("mbpp/sanitized-mbpp.json", 900),
     "MBPP+": ("mbpp/sanitized-mbpp.json", 400),
+    "HumanEval+": ("humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz", 200),
 }
 """File of a set, and the number of its mutants."""
 PER_PROBLEM = 5
@@ -115,6 +117,11 @@ def harness_test(record: dict[str, Any]) -> str:
     return "\n".join([*record["test_imports"], *record["test_list"], record.get("test", "")])
 
 
+def given_lines(record: dict[str, Any]) -> int:
+    """Number of lines of a reference that are no solution: the prompt of HumanEval."""
+    return record["prompt"].count("\n") if "entry_point" in record else 0
+
+
 def make_reference(number: int, record: dict[str, Any]) -> Trial:
     """The whole reference solution of a record."""
     source = record.get("code") or record["prompt"] + record["canonical_solution"]
@@ -159,12 +166,14 @@ def measure(name: str, folder: Path, limit: int | None, box: Sandbox) -> list[Ju
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "data.jsonl"
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-        task = CodeTask(data=str(path), packages="numpy", sandbox=box.backend)
+        task = CodeTask(data=str(path), packages="numpy", cpu_s=CALL_S, sandbox=box.backend)
         references = judge(task, box, [*starmap(make_reference, enumerate(records))])
         trials = [
             row.trial._replace(source=source, seconds=LEAST_S + TIMES * row.cpu_s)
             for row in references
-            for source in mutants(row.trial.source, PER_PROBLEM, rng)
+            for source in mutants(
+                row.trial.source, PER_PROBLEM, rng, given_lines(records[row.trial.number])
+            )
         ]
         rng.shuffle(trials)
         return references + judge(task, box, trials[: limit or count])

@@ -54,11 +54,14 @@ def _constants(value: Any) -> list[Any]:
     return [value + "x", value[1:]] if type(value) is str and value else []
 
 
-def mutants(source: str, count: int, rng: random.Random) -> list[str]:
-    """Up to `count` different programs, each made of `source` by one change."""
+def mutants(source: str, count: int, rng: random.Random, given: int = 0) -> list[str]:
+    """Up to `count` different programs, each made by one change behind the lines `given`."""
     nodes = [*ast.walk(ast.parse(source))]
     places = [
-        (row, number) for row, node in enumerate(nodes) for number, _ in enumerate(changes(node))
+        (row, number)
+        for row, node in enumerate(nodes)
+        if getattr(node, "lineno", 0) > given
+        for number, _ in enumerate(changes(node))
     ]
     rng.shuffle(places)
     original, found = ast.unparse(ast.parse(source)), dict[str, None]()

@@ -217,13 +217,13 @@ def _flush(code: int) -> int:
 
 
 def _delete_objects() -> None:
-    # Only objects of the program are collected, since older ones are frozen. A file stays if an older
-    # module or a thread has it.
+    # Only objects of the program are collected, since older ones are frozen. A file stays if an
+    # older module or a thread has it.
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     if gc.isenabled():
-        gc.collect()  # sorts objects, so that a cycle with a file is flushed from outside to inside
+        gc.collect(0)  # sorts objects, so a cycle with a file is flushed from outside to inside
     sys.modules.pop(MAIN, None)
-    gc.collect()
+    gc.collect(2 if gc.get_objects(2) else 1)  # a full collection also frees the free lists
     for item in gc.get_objects():
         if issubclass(type(item), _io._IOBase):
             with contextlib.suppress(BaseException):

@@ -112,7 +112,7 @@ def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[IoT
 
 
 def _whole_keys(value: Any) -> Any:
-    # JSON has only texts as keys; APPS reads the keys of a dict, or of dicts in a list, as integers.
+    # JSON has only texts as keys; APPS reads a dict's, also of dicts in a list, as integers.
     if isinstance(value, list):
         return [_whole_keys(item) if isinstance(item, dict) else item for item in value]
     try:
