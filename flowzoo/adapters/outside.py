@@ -58,7 +58,7 @@ def check_no_tools(request: Request) -> None:
 def check_served(workflow: Workflow, roles: Collection[str] | None = None) -> None:
     """Raise `UsageError` if a workflow needs what other libraries cannot answer: tools, a judge.
 
-    `roles` are those that the library answers for; None: all.
+    `roles`: roles that the library answers for; None: all.
     """
     remedy = "use `flowzoo train` and `flowzoo eval`."
     if workflow.needs_judge:

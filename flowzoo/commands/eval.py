@@ -350,8 +350,8 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("role", no_wrap=True)
-    own = "pay" if "pay" in summary else "role score"
-    for name in ("calls", own, "reward", "strict", "lenient", "tokens", "cut off"):
+    worth = "pay" if "pay" in summary else "role score"
+    for name in ("calls", worth, "reward", "strict", "lenient", "tokens", "cut off"):
         table.add_column(name, justify="right")
     for role, row in summary["roles"].items():
         ends = summary["intervals"]["roles"][role]
@@ -374,8 +374,8 @@ def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
     """Role score and reward of a role in percent, or its pay and reward as numbers."""
     row, ends = summary["roles"][role], summary["intervals"]
     if "pay" not in summary:
-        own = with_ends(row["role_score"], ends["roles"][role].get("role_score"))
-        return own, percent(row["reward"])
+        score = with_ends(row["role_score"], ends["roles"][role].get("role_score"))
+        return score, percent(row["reward"])
     limits = ends.get("pay", {}).get(role)
     between_ends = f"\n{limits[0]:.3g} to {limits[1]:.3g}" if limits else ""
     return f"{summary['pay'][role]:.3f}{between_ends}", f"{row['reward']:.3f}"

@@ -228,7 +228,7 @@ class EpisodeRecord:
     level: int | str | None = None
     """Level of the problem, `meta["level"]`; None: the task has no levels."""
     pay: Mapping[str, float] = field(default_factory=dict)
-    """Pay by agent, where agents have pay of their own: the returns of `Payoffs`, or the mean role
+    """Pay by agent, where every agent has its own: the returns of `Payoffs`, or the mean role
     score of an agent in an episode that neither grades an answer nor may run a program. Empty:
     role scores are truth."""
 

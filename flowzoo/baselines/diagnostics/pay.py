@@ -27,7 +27,7 @@ class PayChange(NamedTuple):
     gain: Gain | None
     """Paired over the problems in which it was paid at both; None with fewer than two."""
     shares: tuple[float, float] | None
-    """Its part of the pay of all roles; None where some role earned less than 0."""
+    """Part of the sum of the roles' mean pay; None where some role earned less than 0."""
 
 
 def has_pay(rows: Sequence[Row]) -> bool:

@@ -48,10 +48,10 @@ def _run_figures(run: RunData) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     if run.evaluations:
         figures["accuracy"] = _accuracy(run)
-        own = "pay" if run.pays else "role_score"
+        metric = f"eval/{'pay' if run.pays else 'role_score'}"
         scores = {
-            role: _series(run, f"eval/{own}/{role}")
-            for role in run.roles if _series(run, f"eval/{own}/{role}")
+            role: _series(run, f"{metric}/{role}")
+            for role in run.roles if _series(run, f"{metric}/{role}")
         }  # fmt: skip
         if scores:
             figures["roles"] = _lines(scores, f"{'pay' if run.pays else 'own accuracy'}, held out")

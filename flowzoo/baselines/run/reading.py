@@ -44,7 +44,7 @@ class RunData:
 
     @property
     def pays(self) -> bool:
-        """True if the roles have pay of their own, and scores are no shares of right answers."""
+        """True if every role has its own pay, and scores are no shares of right answers."""
         return has_pay(self.evaluations)
 
     @property

@@ -55,7 +55,7 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
-_CALLED = (Judge, UseTool)  # effects that run functions of users
+_CALLED = {Judge, UseTool}  # effects that run functions of users
 _NO_CALLS = CallReading()
 LogEntry = str | EffectResult  # a reply, or the result of an effect
 
@@ -345,23 +345,22 @@ class Episode:
                 )
             if fault:
                 raise self._failure(fault)
-        effects = [
-            effect._replace(caller=self._caller(effect)) if isinstance(effect, _CALLED) else effect
-            for effect in effects
-        ]
+        if not _CALLED.isdisjoint(map(type, effects)):
+            effects = [self._with_caller(effect) for effect in effects]
         if self._before is not None:
             check_effects(self.workflow.name, self._before, len(self._requested), effects)
         self._requested += effects
         self.effects = tuple(effects)
 
-    def _caller(self, effect: Judge | UseTool) -> str:
+    def _with_caller(self, effect: Effect) -> Effect:
+        name = self.workflow.name
         if isinstance(effect, Judge):
-            agent = effect.of.agent
-        else:
-            agent = next(
-                (t.agent for t in self.turns if t.reply and effect.call in t.reply.tool_calls), ""
-            )
-        return ", ".join(filter(None, (self.workflow.name, agent)))
+            return effect._replace(caller=f"{name}, {effect.of.agent}")
+        if isinstance(effect, UseTool):
+            turns = (turn for turn in self.turns if turn.reply is not None)
+            agents = [turn.agent for turn in turns if effect.call in turn.reply.tool_calls]  # type: ignore[union-attr]
+            return effect._replace(caller=", ".join([name, *agents[:1]]))
+        return effect
 
     def _open_phase(self, asks: list[Ask]) -> None:
         if self.max_cycles is not None and self._over_budget(asks):

@@ -29,7 +29,7 @@ Scored = Literal["every reply", "some replies", "no reply"]
 
 
 class CreditTraits(NamedTuple):
-    """What a workflow can be trained for; `str()` says it in three lines."""
+    """Scores of a workflow's replies, and ways to train it; `str()` says both in three lines."""
 
     scored: Mapping[str, Scored]
     """Replies with a role score, or with pay, by role."""
@@ -64,10 +64,10 @@ def credit_traits(workflow: Workflow) -> CreditTraits:
         role: "every reply" if all(has) else "some replies" if any(has) else "no reply"
         for role, has in counts.items()
     }
-    own = ("local", "mix") if all(has == "every reply" for has in scored.values()) else ()
+    rules = ("local", "mix") if all(has == "every reply" for has in scored.values()) else ()
     rubric = ("rubric",) if type(workflow).rubric is not Workflow.rubric else ()
     pays = any(map(agent_pay, episodes))
-    return CreditTraits(scored, pays, ("team", *own, *rubric), workflow.replayable)
+    return CreditTraits(scored, pays, ("team", *rules, *rubric), workflow.replayable)
 
 
 def check_credit(workflow: Workflow) -> None:
@@ -126,11 +126,11 @@ def check_yields(workflow: Workflow) -> None:
 
 def _dropped(value: ast.expr, cls: type) -> str:
     # What is wrong with an expression whose value is dropped; empty: nothing.
-    made = value.elt if isinstance(value, ast.ListComp) else value
-    made = made.elts[0] if isinstance(made, (ast.List, ast.Tuple)) and made.elts else made
-    if not isinstance(made, ast.Call):
+    call = value.elt if isinstance(value, ast.ListComp) else value
+    call = call.elts[0] if isinstance(call, (ast.List, ast.Tuple)) and call.elts else call
+    if not isinstance(call, ast.Call):
         return ""
-    target: Any = made.func
+    target: Any = call.func
     if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
         helper = getattr(cls, target.attr, None) if target.value.id == "self" else None
         if inspect.isgeneratorfunction(helper):

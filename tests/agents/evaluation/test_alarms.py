@@ -156,3 +156,18 @@ def test_episodes_of_a_problem_are_a_group():
     assert episode_alarms(alike[::2], TYPED) == []
     mixed = [record(problem, sample, sample) for problem in range(10) for sample in range(2)]
     assert episode_alarms(mixed, TYPED) == []
+
+
+def test_groups_of_a_game_differ_by_pay():
+    def record(problem: int, sample: int, pay: float) -> EpisodeRecord:
+        pays = {"one_0": pay, "other_0": -pay}
+        return EpisodeRecord(
+            "w", "t", f"p{problem}", f"{problem}/{sample}", "", "", 0.5, None, False, {}, pays,
+            pay=pays,
+        )  # fmt: skip
+
+    alike = [record(problem, sample, 1.0) for problem in range(10) for sample in range(2)]
+    (alarm,) = episode_alarms(alike, TYPED)
+    assert alarm.text.endswith("to train, take more --samples")  # no game is easier or harder
+    zero_sum = [record(problem, sample, sample) for problem in range(10) for sample in range(2)]
+    assert episode_alarms(zero_sum, TYPED) == []  # one score, and two rewards
