@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from random import Random
 from typing import Any, TypeAlias
@@ -353,6 +353,56 @@ CHOICE = Sort(
     (bracketed_choice,),
 )  # fmt: skip
 
+Choices: TypeAlias = tuple[tuple[str, ...], str]
+"""Letters, and the word that joins them: and, or."""
+
+
+def joined(letters: Sequence[str], joint: str) -> str:
+    """Letters with commas between them, and a joint before the last."""
+    return ", ".join(letters[:-1]) + joint + letters[-1]
+
+
+def draw_choices(rng: Random) -> Choices:
+    """Draw two or three letters that are all right, or that are alternatives."""
+    return tuple(sorted(rng.sample("ABCDE", rng.randint(2, 3)))), rng.choice(["and", "and", "or"])
+
+
+def word_apart(value: Choices, _: Random) -> str:
+    """The word between letters may be a text of its own."""
+    return joined(value[0], rf" \text{{ {value[1]} }} ")
+
+
+def commas_alone(value: Choices, rng: Random) -> str | None:
+    """A list of choices names all of them."""
+    form = rng.choice([r"\text{%s}", r"\textbf{%s}", "%s"])
+    return form % ", ".join(value[0]) if value[1] == "and" else None
+
+
+def choices_reordered(value: Choices, rng: Random) -> Choices:
+    """The choices of a list have no order."""
+    return shuffled(value[0], rng), value[1]
+
+
+def other_choice(value: Choices, rng: Random) -> Choices:
+    """Choices with another letter in one place."""
+    others = [letter for letter in "ABCDE" if letter not in value[0]]
+    return with_item(value[0], rng.randrange(len(value[0])), rng.choice(others)), value[1]
+
+
+CHOICES = Sort(
+    "several choices",
+    draw_choices,
+    lambda value: rf"\text{{{joined(value[0], f' {value[1]} ')}}}",
+    {
+        "letter": other_choice,
+        "element": lambda value, _: (value[0][:-1], value[1]) if len(value[0]) > 2 else None,
+        "and/or": lambda value, _: (value[0], "or" if value[1] == "and" else "and"),
+    },
+    (word_apart, commas_alone),
+    (choices_reordered,),
+    same=lambda first, second: (set(first[0]), first[1]) == (set(second[0]), second[1]),
+)
+
 NAMES = ("Paris", "Tuesday", "Mercury", "parabola", "isosceles", "Euler", "increasing", "octagon",
          "rhombus", "hyperbola", "Saturn", "Oslo", "ellipse", "decreasing", "even", "odd",
          "Friday", "March", "Elena", "Marcus", "convex", "prime", "yes", "no")  # fmt: skip
@@ -553,5 +603,5 @@ PRODUCT = Sort(
                          product_associates, joined_transpose))),
     same_product,
 )  # fmt: skip
-SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, WORD, GENOTYPE,
-         PRODUCT)  # fmt: skip
+SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, CHOICES, WORD,
+         GENOTYPE, PRODUCT)  # fmt: skip

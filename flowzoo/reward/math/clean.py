@@ -203,30 +203,25 @@ def _partial(match: re.Match[str]) -> str:
 
 
 # Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
-_REWRITES: Final = tuple[
-    tuple[list[str], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
-](
-    (signs.split(), pattern, new)
-    for signs, pattern, new in (
-        ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
-        ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
-        ("cdot ·", _TIMES, r"\1 "),
-        ("mapsto", _MAPS, r"\1(\2)="),
-        ("color", _COLOR, ""),
-        ("tag label space phantom kern skip", _UNPRINTED, " "),
-        ("partial", _PARTIAL, _partial),
-        ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-        ("\\\\", _ROW_GAP, r"\\\\"),
-        ("\\not", _NOT, r"\\neq "),
-        ("\\not", _NOT_IN, r"\\notin "),
-        ("{", _EXCEPT, r"\1\\setminus "),
-    )
+_REWRITES: Final[tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
+    ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+    ("cdot ·", _TIMES, r"\1 "),
+    ("mapsto", _MAPS, r"\1(\2)="),
+    ("color", _COLOR, ""),
+    ("tag label space phantom kern skip", _UNPRINTED, " "),
+    ("partial", _PARTIAL, _partial),
+    ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    ("\\\\", _ROW_GAP, r"\\\\"),
+    ("\\not", _NOT, r"\\neq "),
+    ("\\not", _NOT_IN, r"\\notin "),
+    ("{", _EXCEPT, r"\1\\setminus "),
 )
 
 
 def _commands(text: str) -> str:
     for signs, pattern, new in _REWRITES:
-        if any(sign in text for sign in signs):
+        if any(sign in text for sign in signs.split()):
             text = pattern.sub(new, text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
