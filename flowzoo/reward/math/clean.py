@@ -459,7 +459,7 @@ def unwrap(text: str) -> str:
             if "\\(" not in inner and "\\[" not in inner:
                 text = inner.strip()
         box = _WRAPPED.fullmatch(text) if text[:1] in ("\\", "{") and text[-1:] == "}" else None
-        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1]):
+        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1].strip()):
             text = box[1].strip()
         if text == before:
             break
