@@ -441,7 +441,8 @@ def unwrap(text: str) -> str:
     """Remove at most six wrappers around the whole of `text`."""
     for _ in range(6):
         before = text
-        text = _EDGES.sub("", text)
+        if text[:1] in ("\\", "~") or text[-2:-1] == "\\" or text[-1:] in ("~", "d"):
+            text = _EDGES.sub("", text)
         if "<|" in text:
             text = _TRAILING.sub("", text).rstrip()
         if text[-1:] in ".,;:" and not text.endswith(("m.", "...", "\\.", "\\,", "\\;", "\\:")):

@@ -178,9 +178,8 @@ class _Parser:
 
     def subscripted(self, node: ExprNode, name: str) -> ExprNode:
         # `node`, or the symbol of `name` with the following subscript.
-        if self.next_text() != "_" or self.tokens[self.at].kind != "p":
+        if not self.accept("_"):
             return node
-        self.at += 1
         below = self.subscript()
         base = number_in_words(below) if name.isdigit() else None
         return sym(f"{name}_{below if base is None else base}")
@@ -688,7 +687,9 @@ class _Parser:
             else:
                 break
         is_cross = sign == "times" and len(self.tokens) == 3  # `u \times v` and nothing else
-        node = product(in_order(factors, [is_cross or side.kind == "t" for side in sides], sign))
+        if len(factors) > 1:
+            factors = in_order(factors, [is_cross or side.kind == "t" for side in sides], sign)
+        node = product(factors)
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
