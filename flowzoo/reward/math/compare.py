@@ -156,14 +156,14 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
 def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, ExprNode]]:
     # The names that the free constants of an answer may have in the gold: of integration, or
     # coefficients of a solution with exponential or trigonometric terms.
-    letters, used = _letters(gold), _letters(answer)
+    letters = _letters(gold)
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
     if not gold.label:  # it is one of the terms
         terms = gold.node.args if gold.node is not None and gold.node.op == "add" else ()
         free = [name for name in free if sym(name) in terms]
-    others = sorted(used - (letters - set(free)))
+    others = sorted(_letters(answer) - (letters - set(free))) if free else []
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
         for order in permutations(free):
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
@@ -630,7 +630,8 @@ def _line(answer: ParsedAnswer) -> _Line | None:
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     # True for one line with two parameters; in the plane, for one family of points.
-    first, second = _line(a), _line(b)
+    second = _line(b)
+    first = second and _line(a)
     if first is None or second is None or len(first.start) != len(second.start):
         return False
     ratio = _multiple(second.step, first.step)
