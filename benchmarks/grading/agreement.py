@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("--math-verify", action="store_true", help="grade them with it, too")
     parser.add_argument("--failures", action="store_true", help="print flowzoo's failures")
     args = parser.parse_args()
-    graders = {"flowzoo": flowzoo} | ({"Math-Verify": math_verify} if args.math_verify else {})
+    graders: dict[str, Grader] = {"flowzoo": flowzoo}
+    if args.math_verify:
+        graders["Math-Verify"] = math_verify
     for name, labeled in files(args.data):
         if labeled:
             show(name, labeled, graders, args.failures)

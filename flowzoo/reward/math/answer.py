@@ -643,6 +643,8 @@ class _Reader:
         is_stated = is_stated or all(
             i.node is not None and i.node.op == "sym" for i in answer.items
         )
+        if len(senses) > 1:
+            senses.discard(",")
         if len(senses) == 1 and (is_stated or all(map(_is_condition, answer.items))):
             return answer._replace(shape=senses.pop())
         return answer

@@ -203,30 +203,25 @@ def _partial(match: re.Match[str]) -> str:
 
 
 # Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
-_REWRITES: Final = tuple[
-    tuple[list[str], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
-](
-    (signs.split(), pattern, new)
-    for signs, pattern, new in (
-        ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
-        ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
-        ("cdot ·", _TIMES, r"\1 "),
-        ("mapsto", _MAPS, r"\1(\2)="),
-        ("color", _COLOR, ""),
-        ("tag label space phantom kern skip", _UNPRINTED, " "),
-        ("partial", _PARTIAL, _partial),
-        ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-        ("\\\\", _ROW_GAP, r"\\\\"),
-        ("\\not", _NOT, r"\\neq "),
-        ("\\not", _NOT_IN, r"\\notin "),
-        ("{", _EXCEPT, r"\1\\setminus "),
-    )
+_REWRITES: Final[tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
+    ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+    ("cdot ·", _TIMES, r"\1 "),
+    ("mapsto", _MAPS, r"\1(\2)="),
+    ("color", _COLOR, ""),
+    ("tag label space phantom kern skip", _UNPRINTED, " "),
+    ("partial", _PARTIAL, _partial),
+    ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    ("\\\\", _ROW_GAP, r"\\\\"),
+    ("\\not", _NOT, r"\\neq "),
+    ("\\not", _NOT_IN, r"\\notin "),
+    ("{", _EXCEPT, r"\1\\setminus "),
 )
 
 
 def _commands(text: str) -> str:
     for signs, pattern, new in _REWRITES:
-        if any(sign in text for sign in signs):
+        if any(sign in text for sign in signs.split()):
             text = pattern.sub(new, text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
@@ -446,7 +441,8 @@ def unwrap(text: str) -> str:
     """Remove at most six wrappers around the whole of `text`."""
     for _ in range(6):
         before = text
-        text = _EDGES.sub("", text)
+        if text[:1] in ("\\", "~") or text[-2:-1] == "\\" or text[-1:] in ("~", "d"):
+            text = _EDGES.sub("", text)
         if "<|" in text:
             text = _TRAILING.sub("", text).rstrip()
         if text[-1:] in ".,;:" and not text.endswith(("m.", "...", "\\.", "\\,", "\\;", "\\:")):
@@ -464,7 +460,7 @@ def unwrap(text: str) -> str:
             if "\\(" not in inner and "\\[" not in inner:
                 text = inner.strip()
         box = _WRAPPED.fullmatch(text) if text[:1] in ("\\", "{") and text[-1:] == "}" else None
-        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1]):
+        if box and is_one_group(box[1]) and not _INDEXED.fullmatch(box[1].strip()):
             text = box[1].strip()
         if text == before:
             break

@@ -156,13 +156,14 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
 def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, ExprNode]]:
     # The names that the free constants of an answer may have in the gold: of integration, or
     # coefficients of a solution with exponential or trigonometric terms.
-    letters, used = _letters(gold), _letters(answer)
+    letters = _letters(gold)
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
-    if not gold.label and gold.node is not None:  # it is one of the terms
-        free = [name for name in free if sym(name) in gold.node.args]
-    others = sorted(used - (letters - set(free)))
+    if not gold.label:  # it is one of the terms
+        terms = gold.node.args if gold.node is not None and gold.node.op == "add" else ()
+        free = [name for name in free if sym(name) in terms]
+    others = sorted(_letters(answer) - (letters - set(free))) if free else []
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
         for order in permutations(free):
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
@@ -380,7 +381,7 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "ratio" or b.kind == "ratio":
         return a.kind == b.kind and _same_ratio(a, b, rules)
     if {a.kind, b.kind} <= {"list", "set"}:
-        if {a.shape, b.shape} == {"and", "or"}:
+        if a.shape != b.shape and (_is_alternative(a) or _is_alternative(b)):
             return False
         if rules.order == "strict" and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
@@ -419,6 +420,12 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         return _in_order(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
+
+
+def _is_alternative(answer: ParsedAnswer) -> bool:
+    # True if `or` joins words, letters or values of several letters; numbers may have any joint.
+    is_of_words = all(item.node is not None and item.node.op == "sym" for item in answer.items)
+    return answer.shape == "or" and (is_of_words or len({i.label for i in answer.items}) > 1)
 
 
 def _unnamed(items: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
@@ -623,7 +630,8 @@ def _line(answer: ParsedAnswer) -> _Line | None:
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     # True for one line with two parameters; in the plane, for one family of points.
-    first, second = _line(a), _line(b)
+    second = _line(b)
+    first = second and _line(a)
     if first is None or second is None or len(first.start) != len(second.start):
         return False
     ratio = _multiple(second.step, first.step)

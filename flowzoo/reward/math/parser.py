@@ -33,6 +33,7 @@ from flowzoo.reward.math.tree import (
     const,
     divide,
     exact_log,
+    has_minus,
     key_depth,
     mul,
     neg,
@@ -177,9 +178,8 @@ class _Parser:
 
     def subscripted(self, node: ExprNode, name: str) -> ExprNode:
         # `node`, or the symbol of `name` with the following subscript.
-        if self.next_text() != "_" or self.tokens[self.at].kind != "p":
+        if not self.accept("_"):
             return node
-        self.at += 1
         below = self.subscript()
         base = number_in_words(below) if name.isdigit() else None
         return sym(f"{name}_{below if base is None else base}")
@@ -316,7 +316,7 @@ class _Parser:
             is_odd = _ODD.fullmatch(written) is not None
         radicand = self.argument_whole()
         exponent = HALF if degree is None else power(degree, MINUS_ONE)
-        if is_odd and _has_minus(radicand):
+        if is_odd and has_minus(radicand):
             return neg(power(neg(radicand), exponent))  # the real root, not the principal one
         return power(radicand, exponent)
 
@@ -413,12 +413,11 @@ class _Parser:
         if letter not in FUNCTION_LETTERS and len(letter) < 3:
             if not is_point or self.tokens[self.at].spaced:
                 return False
-        elif letter not in ALWAYS_APPLIED and self.is_followed_by_bracket(close_at):
-            return False
+        elif letter not in ALWAYS_APPLIED:
+            following = self.tokens[close_at + 1 : close_at + 2]
+            if close_at + 1 < self.end and following[0].text == "(":
+                return False
         return not stands_alone(self.tokens, self.partner, letter)
-
-    def is_followed_by_bracket(self, close_at: int) -> bool:
-        return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
 
     def applied_to(self, node: ExprNode) -> ExprNode:
         exponent = None
@@ -623,8 +622,7 @@ class _Parser:
         return call("floor" if name == "lfloor" else "ceil", [node])
 
     def accented(self, name: str) -> ExprNode:
-        token = self.peek()
-        is_letter = token is not None and token.kind == "w" and len(token.text) == 1
+        is_letter = len(self.next_text()) == 1 and self.next_text().isalpha()
         if name != "angle" and self.next_text() != "{" and not is_letter:
             raise AnswerSyntaxError
         return self.subscripted(sym(f"{name}({self.subscript()})"), name)
@@ -640,11 +638,9 @@ class _Parser:
             self.tokens[self.at] = MathToken("n", token.text[1:], 0)
             return self.number(token.text[0])
         if token.kind == "w" and not is_name(token.text):
-            if len(token.text) == 1:
-                self.at += 1
-                return self.letter(token.text)
             self.tokens[self.at] = MathToken("w", token.text[1:], 0)
-            return self.single(token.text[0])
+            self.at += len(token.text) == 1
+            return self.single(token.text[0]) if token.text[1:] else self.letter(token.text)
         return self.atom()
 
     def argument_whole(self) -> ExprNode:
@@ -691,7 +687,9 @@ class _Parser:
             else:
                 break
         is_cross = sign == "times" and len(self.tokens) == 3  # `u \times v` and nothing else
-        node = product(in_order(factors, [is_cross or side.kind == "t" for side in sides], sign))
+        if len(factors) > 1:
+            factors = in_order(factors, [is_cross or side.kind == "t" for side in sides], sign)
+        node = product(factors)
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
@@ -800,11 +798,3 @@ class _Parser:
                 node = self.postfix(node)
         self.depth -= 1
         return node if minus > 0 else neg(node)
-
-
-def _has_minus(node: ExprNode) -> bool:
-    # True for a negative number, or a product with one.
-    value = rational(node)
-    if value is None and node.op == "mul":
-        return any((factor := rational(arg)) is not None and factor < 0 for arg in node.args)
-    return value is not None and value < 0

@@ -265,6 +265,14 @@ def complex_part(value: ExprNode, is_imaginary: bool) -> ExprNode | None:
     return add(parts[is_imaginary])
 
 
+def has_minus(node: ExprNode) -> bool:
+    """Return True for a negative number, or a product with one."""
+    value = rational(node)
+    if value is None and node.op == "mul":
+        return any((factor := rational(arg)) is not None and factor < 0 for arg in node.args)
+    return value is not None and value < 0
+
+
 def bits(value: Fraction) -> int:
     """Size of a rational number."""
     return value.numerator.bit_length() + value.denominator.bit_length()
