@@ -212,7 +212,7 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
             f" By the mean of the last {LAST} evaluations it is "
             f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
         )
-    for name, item in facts["sets"].items():
+    for name, item in facts.get("sets", {}).items():
         other = item["gain"]
         text += (
             f" On the evaluation set {name} it went from {percent(item['accuracy_before'])} to "

@@ -24,9 +24,19 @@ from tests.envs.playing import play_experts
 RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
-    "hostile": (testing.check_ends, testing.check_parsers, testing.check_hostile),
+    "hostile": (
+        testing.check_yields,
+        testing.check_ends,
+        testing.check_parsers,
+        testing.check_hostile,
+    ),
     "leaks": (testing.check_phase_leaks, testing.check_gold_leaks, testing.check_truth_blindness),
-    "sums": (testing.check_seeds, testing.check_returns, testing.check_budget),
+    "sums": (
+        testing.check_credit,
+        testing.check_seeds,
+        testing.check_returns,
+        testing.check_budget,
+    ),
     "crowds": (testing.check_isolation,),
 }
 """The checks by what they are about; each group is one test."""
