@@ -90,6 +90,7 @@ _REMARK = re.compile(
     r"|discard(?:ing|ed)?|ignor(?:ing|ed)|extraneous|where|for (?:all|any|every|each|some))\b",
     re.IGNORECASE,
 )
+_OTHER = re.compile(r"\bor\b", re.IGNORECASE)
 _APOSTROPHES = re.compile(r"(?<![\d.])\d{1,3}(?:['’]\d{3})+(?!\d)")
 _NTH: Final = r"(?:st|nd|rd|th)"
 _ORDINAL = re.compile(
@@ -106,7 +107,9 @@ _OHM = re.compile(
     r"|(?<=\d)(?:\\[,;: ]|[~\s])*\\Omega$"
 )
 _TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
-_MAPS = re.compile(r"([A-Za-z])\s*(?::|\\colon)\s*([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])")
+_MAPS = re.compile(
+    r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])"
+)
 _PARTIAL = re.compile(
     r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
     r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}"
@@ -192,7 +195,9 @@ def _without_remark(text: str) -> str:
     match = _REMARK.search(text)
     head = text[: match.start()].rstrip(" ,;") if match else ""
     is_whole = all(head.count(a) == head.count(b) for a, b in ("{}", "()", "[]"))
-    return head if head and is_whole and head.count("$") % 2 == 0 else text
+    # What another answer follows is more than a remark.
+    is_last = match is not None and _OTHER.search(text, match.end()) is None
+    return head if head and is_last and is_whole and head.count("$") % 2 == 0 else text
 
 
 def _partial(match: re.Match[str]) -> str:
@@ -207,7 +212,7 @@ _REWRITES: Final[tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]
     ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
     ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
     ("cdot ·", _TIMES, r"\1 "),
-    ("mapsto", _MAPS, r"\1(\2)="),
+    ("mapsto", _MAPS, lambda match: f"{match[1] or 'f'}({match[2]})="),
     ("color", _COLOR, ""),
     ("tag label space phantom kern skip", _UNPRINTED, " "),
     ("partial", _PARTIAL, _partial),

@@ -383,7 +383,8 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if {a.kind, b.kind} <= {"list", "set"}:
         if a.shape != b.shape and (_is_alternative(a) or _is_alternative(b)):
             return False
-        if rules.order == "strict" and a.kind == b.kind == "list":
+        is_ordered = rules.order == "strict" or _are_verdicts(a)
+        if is_ordered and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
         for parts, flat in ((a, b), (b, a)):  # lists with names, and all their members
             if all(part.kind == "list" for part in parts.items) and len(parts.items) < len(
@@ -393,10 +394,13 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
                 return _match_unordered(members, flat.items, rules)
         for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` and `3, 4`
             if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
-                if all(len(item.label) > 2 and item.label.isalpha() for item in named.items):
-                    return _match_unordered(_unnamed(named.items), bare.items, rules)
                 as_written = _in_order(named.items, bare.items, rules)
-                return as_written or _in_order(_by_name(named.items), bare.items, rules)
+                if bare is b and all(len(item.label) > 2 for item in named.items):
+                    # A gold of values alone does not ask whose they are.
+                    return _match_unordered(named.items, bare.items, rules)
+                are_letters = all(len(item.label) < 3 for item in named.items)
+                by_name = _by_name(named.items) if are_letters else named.items
+                return as_written or _in_order(by_name, bare.items, rules)
         if "set" in (a.kind, b.kind):  # a repeated member counts once
             a, b = (x._replace(items=_once(x.items)) if x.kind == "set" else x for x in (a, b))
         return _match_unordered(a.items, b.items, rules)
@@ -428,8 +432,9 @@ def _is_alternative(answer: ParsedAnswer) -> bool:
     return answer.shape == "or" and (is_of_words or len({i.label for i in answer.items}) > 1)
 
 
-def _unnamed(items: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
-    return [item._replace(label="", relation=None) for item in items]
+def _are_verdicts(answer: ParsedAnswer) -> bool:
+    # True if every item is `T` or `F`, the verdict on one statement each.
+    return all(item.node is not None and item.node.key in ("T", "F") for item in answer.items)
 
 
 def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
@@ -478,8 +483,8 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
         return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
         return same(scalar, other.items[0], rules)
-    if other.shape == "mod":
-        return same(scalar, other.items[0], rules)
+    if other.shape == "mod":  # `x = 3` is one number, a bare 3 may be the residue
+        return not scalar.label and same(scalar, other.items[0], rules)
     rows = rows_of(scalar.node)
     is_table = other.shape == "[]" and other.items and other.items[0].kind == "seq"
     if rows is not None and other.kind == "seq" and is_table:

@@ -131,6 +131,8 @@ def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> lis
     # an inverse among them.
     if len(factors) < 2 or len(factors) != len(are_typeset):
         return factors
+    if sign and any(f.key == "nabla" for f in factors):
+        return [call("@cross" if sign == "times" else "@dot", factors)]
     pairs = list(zip(factors, are_typeset, strict=True))
     vectors = [f for f, is_typeset in pairs if _is_vector(f, is_typeset)]
     if len(vectors) == 2 and sign:

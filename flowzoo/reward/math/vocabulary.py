@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.plain_text import SYMBOLS
 
 FUNCTIONS: Final = names(
     "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
@@ -45,10 +46,9 @@ FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
 )
 ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
 
-NO_OPERAND: Final = names(
-    "ldots dots cdots vdots ddots begin end rightarrow Rightarrow implies iff leq geq neq in "
-    "notin approx equiv sim prime not circ star oplus otimes forall exists cup cap setminus "
-    "subset subseteq perp parallel cong rfloor rceil rangle therefore because quad"
+# Signs of operations, relations and arrows, which are no factor of a product.
+NO_OPERAND: Final = (SYMBOLS.keys() | names("iff implies not")) - (
+    GREEK | names("nabla partial square diamond")
 )
 
 
