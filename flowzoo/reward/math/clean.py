@@ -143,7 +143,12 @@ def _quantity(match: re.Match[str]) -> str:
 
 def repaired(text: str) -> str:
     """Restore commands whose backslash was read as that of a control character, and HTML."""
-    text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
+    for control in _READ:
+        if control in text:
+            text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
+            break
+    if "<su" not in text:
+        return text
     return _HTML.sub(lambda m: f"{'^' if m[1] == 'p' else '_'}{{{m[2]}}}", text)
 
 
@@ -208,26 +213,30 @@ def _partial(match: re.Match[str]) -> str:
 
 
 # Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
-_REWRITES: Final[tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
-    ("\\SI \\qty \\num \\ang{ \\si \\unit", _SIUNITX, _quantity),
-    ("Omega", _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
-    ("cdot ·", _TIMES, r"\1 "),
-    ("mapsto", _MAPS, lambda match: f"{match[1] or 'f'}({match[2]})="),
-    ("color", _COLOR, ""),
-    ("tag label space phantom kern skip", _UNPRINTED, " "),
-    ("partial", _PARTIAL, _partial),
-    ("mathbb", _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-    ("\\\\", _ROW_GAP, r"\\\\"),
-    ("\\not", _NOT, r"\\neq "),
-    ("\\not", _NOT_IN, r"\\notin "),
-    ("{", _EXCEPT, r"\1\\setminus "),
+_REWRITES: Final[
+    tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+] = (
+    (("\\SI", "\\qty", "\\num", "\\ang{", "\\si", "\\unit"), _SIUNITX, _quantity),
+    (("Omega",), _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+    (("cdot", "·"), _TIMES, r"\1 "),
+    (("mapsto",), _MAPS, lambda match: f"{match[1] or 'f'}({match[2]})="),
+    (("color",), _COLOR, ""),
+    (("tag", "label", "space", "phantom", "kern", "skip"), _UNPRINTED, " "),
+    (("partial",), _PARTIAL, _partial),
+    (("mathbb",), _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    (("\\\\",), _ROW_GAP, r"\\\\"),
+    (("\\not",), _NOT, r"\\neq "),
+    (("\\not",), _NOT_IN, r"\\notin "),
+    (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),
 )
 
 
 def _commands(text: str) -> str:
     for signs, pattern, new in _REWRITES:
-        if any(sign in text for sign in signs.split()):
-            text = pattern.sub(new, text)
+        for sign in signs:
+            if sign in text:
+                text = pattern.sub(new, text)
+                break
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
     if any("j" in letters or "k" in letters for letters in vectors):

@@ -159,6 +159,8 @@ def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
 
 def _power_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
     # Index of the caret of a power of a unit, `^2` or `^{-1}`, that ends at `cut`, else -1.
+    if tokens[cut - 1].text not in ("}", "1", "2", "3"):
+        return -1
     caret = next((i for i in range(cut - 2, max(cut - 6, start), -1) if tokens[i].text == "^"), -1)
     written = "".join(token.text for token in tokens[caret + 1 : cut])
     if caret <= start + 1 or written.strip("{}").removeprefix("-") not in ("1", "2", "3"):
