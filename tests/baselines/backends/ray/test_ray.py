@@ -91,7 +91,7 @@ def test_learners_that_are_actors_have_the_numbers_of_one_process(
         for name, value in left.items():
             assert value == right[name] or abs(value - right[name]) <= apart, name
     files = sorted((world / run).glob("transcripts/*.jsonl"))
-    assert len(files) == 1 + steps + (steps == 5)
+    assert len(files) == steps + 2 * (1 + (steps == 5)), "two of an evaluation, with its set"
     for path in files:
         assert path.read_bytes() == (world / "local" / "transcripts" / path.name).read_bytes(), path
     saved = f"checkpoints/step-{steps:08d}/policies/shared"
@@ -160,7 +160,7 @@ def test_graders_change_no_number_and_one_that_dies_loses_nothing(world, repeate
     assert found["seen"] == [0, 1, 2, 3]
     assert repeated_rows(world / "graded") == repeated_rows(world / "local")[:4]
     files = sorted((world / "graded").glob("transcripts/*.jsonl"))
-    assert len(files) == 4
+    assert len(files) == 5
     for path in files:
         assert path.read_bytes() == (world / "local" / "transcripts" / path.name).read_bytes(), path
 
