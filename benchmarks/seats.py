@@ -5,13 +5,12 @@ n-grams of the chat, as any library of array code would train. The replies are t
 experts in this seat, right and wrong ones, to a few problems; in the other seats experts are right
 half of the time.
 
-    python -m benchmarks.seats --json docs/data/seats.json
+    python -m benchmarks.seats docs/data/seats.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.record import write_table
 from flowzoo.adapters.arrays import Choose, Encode, NgramEncoder
 from flowzoo.adapters.seat import make_seat
 from flowzoo.agents.policy_map import PolicyMap
@@ -35,6 +35,7 @@ OTHERS: dict[tuple[str, str], dict[str, str]] = {
     ("voting_v0", "aggregator_0"): {"generator": "scripted:0", "generator_1": "scripted:1"},
 }
 """Who plays beside a seat, where experts that are right half of the time hide what it does."""
+COLUMNS = ("workflow, role", "replies", "first 100 episodes", "last 100", "difference (95 %)")
 ENDS = 100
 """Episodes at each end that are compared."""
 
@@ -103,13 +104,20 @@ def learn(name: str, agent: str, episodes: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def table_row(row: dict[str, Any]) -> list[str]:
+    """The cells of a row of the table."""
+    seat = f"{row['workflow'].removesuffix('_v0')}, {row['agent'].rpartition('_')[0]}"
+    ends = " to ".join(f"{row[end]:+.2f}".replace("-", "−") for end in ("low", "high"))
+    return [seat, str(row["replies"]), f"{row['first']:.2f}", f"{row['last']:.2f}", ends]
+
+
 def main() -> None:
     """Train in one seat of every role and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workflows", nargs="*", default=list(WORKFLOWS), choices=list(WORKFLOWS))
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("path", type=Path, nargs="?", help="file of the table")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name in options.workflows:
@@ -119,8 +127,9 @@ def main() -> None:
             for seed in options.seeds:
                 rows.append(learn(name, agent, options.episodes, seed))
                 print(*rows[-1].values(), flush=True)
-                if options.json:
-                    options.json.write_text(json.dumps(rows, indent=1) + "\n")
+                if options.path:
+                    cells = list(map(table_row, rows))
+                    write_table(options.path, "python -m benchmarks.seats", COLUMNS, cells)
 
 
 if __name__ == "__main__":

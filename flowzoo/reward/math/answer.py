@@ -724,7 +724,8 @@ class _Reader:
         if opening in ("{", "\\{"):
             inner = self.read(start + 1, end - 1)
             if opening == "{":
-                return inner._replace(shape="{}") if inner.kind == "list" else inner
+                is_set = inner.kind == "list" and inner.shape in ("", ",")  # words join no set
+                return inner._replace(shape="{}") if is_set else inner
             items = inner.items if inner.kind == "list" else (inner,)
             return ParsedAnswer("set", items=items)
         if not cuts:

@@ -70,6 +70,7 @@ def test_a_published_variant_trains_on_a_pocket_model(name, tmp_path):
         config,
         **{field: getattr(small, field) for field in OF_POCKET},
         eval_problems=1,
+        eval_sets=(),
         options=tuple(word for word in config.options if not word.startswith("data=")),
         problems=2,
         weights="float32",
@@ -142,7 +143,11 @@ def test_the_full_size_version_is_accepted(name, tmp_path):
         f"data={made['humaneval' in word](tmp_path)}" if word.startswith("data=") else word
         for word in config.options
     )
-    config = replace(config, options=options)
+    sets = tuple(
+        f"{word.partition('=')[0]}={local_data(config.task or '', tmp_path)}"
+        for word in config.eval_sets
+    )
+    config = replace(config, options=options, eval_sets=sets)
     plan = resolve(config)
     workflow = plan.workflow
     read_thinking(config.thinking, plan.names)
