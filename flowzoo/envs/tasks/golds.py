@@ -61,11 +61,14 @@ class GoldSurvey(NamedTuple):
         kinds: dict[str, list[GoldRow]] = {}
         for row in self.remarkable:
             kinds.setdefault(" ".join(row.remark.split()[:3]), []).append(row)
-        for kind, rows in kinds.items():
-            yield f"{len(rows):,} of which the answer {kind} …:"
+        if kinds:
+            yield f"{len(self.remarkable):,} of them to look at:"
+        for rows in kinds.values():
             yield from (
                 f"  line {row.line}: {row.gold!r:.80} {row.remark}" for row in rows[:LISTED]
             )
+            if len(rows) > LISTED:
+                yield f"  and {len(rows) - LISTED:,} more like these"
 
 
 def is_placeholder(gold: str) -> bool:

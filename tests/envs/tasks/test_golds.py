@@ -147,7 +147,7 @@ def test_a_list_of_a_data_file_counts_sorts_and_shows_remarkable_answers(tmp_pat
     assert "3 problems of task math" in shown
     assert "3 reference answers by sort" in shown
     assert "line 1: '34' is read from" in shown
-    assert "1 of which the answer is read from …:" in shown
+    assert " of them to look at:" in shown
     assert cli.main(["list", "--data", str(path), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["problems"]["all"] == sum(described["golds"]["sorts"].values()) == 3
