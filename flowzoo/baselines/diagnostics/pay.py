@@ -79,6 +79,6 @@ def _gain(first: Sequence[float], last: Sequence[float]) -> Gain | None:
 def _shares(pays: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
     means = {role: paid_mean(values) for role, values in pays.items()}
     total = sum(means.values())
-    if not total > 0 or not all(mean >= 0 for mean in means.values()):
+    if len(means) < 2 or not total > 0 or not all(mean >= 0 for mean in means.values()):
         return None
     return {role: mean / total for role, mean in means.items()}
