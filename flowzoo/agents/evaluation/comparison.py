@@ -226,7 +226,7 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     yield row["workflow"] + (f" ({row['samples']} each)" if row["samples"] > 1 else "")
     yield row["policy"]
     yield f"{100 * row['accuracy']:.1f} %" + (
-        f" ({row['unknown']:,} unknown)" if row["unknown"] else ""
+        f" ({row['unknown']:,} unknown)" if row.get("unknown") else ""
     )
     yield _ends(row["interval"], "")
     behind = row["behind"]
