@@ -212,10 +212,10 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
             f" By the mean of the last {LAST} evaluations it is "
             f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
         )
-    for name, item in facts.get("sets", {}).items():
+    for label, item in facts.get("sets", {}).items():
         other = item["gain"]
         text += (
-            f" On the evaluation set {name} it went from {percent(item['accuracy_before'])} to "
+            f" On the evaluation set {label} it went from {percent(item['accuracy_before'])} to "
             f"{percent(item['accuracy_after'])}: {points(other['mean'], sign=True)} points "
             f"({between(other['low'], other['high'])}, over {other['n']} problems)."
         )

@@ -45,9 +45,9 @@ def test_sets_change_nothing_else_and_are_measured_in_whole(tmp_path, repeated_r
             assert len(measured["eval_sets/large/scores"]) == 7
     # As the held-out problems of a run on that file are.
     rows = write_rows(tmp_path / "rows.jsonl", range(12, 17))
-    alone = make_config(tmp_path / "alone", steps=1, eval_problems=7,
+    held_out = make_config(tmp_path / "alone", steps=1, eval_problems=7,
                         options=(f"data=train={rows},validation={large}",))  # fmt: skip
-    first = Trainer(alone)
+    first = Trainer(held_out)
     try:
         scores = first.evaluate(0)["eval/scores"]
     finally:
@@ -56,7 +56,11 @@ def test_sets_change_nothing_else_and_are_measured_in_whole(tmp_path, repeated_r
     assert measured[0]["eval_sets/large/scores"] == scores
     item = summary["eval_sets"]["large"]
     assert item["accuracy_before"] == pytest.approx(sum(scores) / 7)
-    text = gain(read_run(tmp_path / "with", "with"), None).findings[0].text
+    found, alone = (
+        gain(read_run(tmp_path / name, name), None).findings[0] for name in ("with", "without")
+    )
+    text = found.text
+    assert found.title == alone.title
     assert "On the evaluation set small it went from " in text
     assert (tmp_path / "with" / "transcripts" / "set-large-000002.jsonl").is_file()
 
