@@ -44,13 +44,30 @@ def Play(env: E, others: Others, played: str | Sequence[str] = ()) -> E:
     return make(env, free, player)  # type: ignore[return-value]
 
 
-class PlayedAEC(BaseWrapper[str, Any, Any]):
+class _Played:
+    """Some agents of an environment, and who plays the others."""
+
+    env: Any
+
+    def __init__(self, env: Any, played: Sequence[str], player: PolicyPlayer) -> None:
+        super().__init__(env)  # type: ignore[call-arg] - of PettingZoo's wrapper
+        self.player = player
+        self.possible_agents = list(played)
+
+    @property
+    def agents(self) -> list[str]:  # type: ignore[override]
+        """Agents of yours that have not left the episode."""
+        return [agent for agent in self.env.agents if agent in self.possible_agents]
+
+    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {agent: value for agent, value in values.items() if agent in self.possible_agents}
+
+
+class PlayedAEC(_Played, BaseWrapper[str, Any, Any]):
     """An AEC environment of some agents."""
 
     def __init__(self, env: Any, played: Sequence[str], player: PolicyPlayer) -> None:
-        super().__init__(env)
-        self.player = player
-        self.possible_agents = list(played)
+        super().__init__(env, played, player)
         self._rewards = dict[str, float]()
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -77,14 +94,6 @@ class PlayedAEC(BaseWrapper[str, Any, Any]):
         for agent in self._rewards:
             self._rewards[agent] += self.env.rewards.get(agent, 0.0)
 
-    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {agent: value for agent, value in values.items() if agent in self.possible_agents}
-
-    @property
-    def agents(self) -> list[str]:  # type: ignore[override]
-        """Agents of yours that have not left the episode."""
-        return [agent for agent in self.env.agents if agent in self.possible_agents]
-
     @property
     def rewards(self) -> dict[str, float]:  # type: ignore[override]
         """Rewards of your last step and of the steps of the others after it."""
@@ -106,18 +115,8 @@ class PlayedAEC(BaseWrapper[str, Any, Any]):
         return self._own(self.env.infos)
 
 
-class PlayedParallel(BaseParallelWrapper[str, Any, Any]):
+class PlayedParallel(_Played, BaseParallelWrapper[str, Any, Any]):
     """A parallel environment of some agents."""
-
-    def __init__(self, env: Any, played: Sequence[str], player: PolicyPlayer) -> None:
-        super().__init__(env)
-        self.player = player
-        self.possible_agents = list(played)
-
-    @property
-    def agents(self) -> list[str]:  # type: ignore[override]
-        """Agents of yours that have not left the episode."""
-        return [agent for agent in self.env.agents if agent in self.possible_agents]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -136,6 +135,3 @@ class PlayedParallel(BaseParallelWrapper[str, Any, Any]):
             if agent not in self.possible_agents
         }
         return tuple(map(self._own, self.env.step({**actions, **replies})))
-
-    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {agent: value for agent, value in values.items() if agent in self.possible_agents}
