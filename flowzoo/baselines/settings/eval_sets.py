@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from flowzoo.agents.problems import distinct_problems
@@ -38,22 +38,24 @@ def evaluation_workflows(config: TrainConfig, workflow: Workflow) -> dict[str, W
 
 
 def set_problems(
-    config: TrainConfig, workflow: Workflow, name: str, of_set: Workflow
-) -> list[Problem]:
-    """List the problems of an evaluation set; a warning counts trained ones."""
-    problems = distinct_problems(of_set.task, "all", None)
-    seen = _known(workflow, config.split, problems)
-    if seen:
-        logger.warning(
-            "evaluation set %s: %d of its %d problems are in split %s, which is trained on",
-            name, seen, len(problems), config.split,
-        )  # fmt: skip
+    config: TrainConfig, workflows: Mapping[str, Workflow]
+) -> dict[str, list[Problem]]:
+    """List the problems of every evaluation set; a warning counts trained ones.
+
+    `workflows` are by set; that of the training problems is named "".
+    """
+    problems = {
+        name: distinct_problems(of_set.task, "all", None)
+        for name, of_set in workflows.items()
+        if name
+    }
+    task = workflows[""].task
+    if problems and task.size(config.split) is not None:
+        texts = {problem.text for problem in distinct_problems(task, config.split, None)}
+        for name, listed in problems.items():
+            if seen := sum(problem.text in texts for problem in listed):
+                logger.warning(
+                    "evaluation set %s: %d of its %d problems are in split %s, which is trained on",
+                    name, seen, len(listed), config.split,
+                )  # fmt: skip
     return problems
-
-
-def _known(workflow: Workflow, split: str, problems: Iterable[Problem]) -> int:
-    task = workflow.task
-    if task.size(split) is None:
-        return 0
-    texts = {problem.text for problem in distinct_problems(task, split, None)}
-    return sum(problem.text in texts for problem in problems)

@@ -71,11 +71,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"
         )
-        eval_problems = {
-            name: (of_set, set_problems(config, plan.workflow, name, of_set))
-            for name, of_set in plan.eval_workflows.items()
-            if name
-        }
+        eval_problems = set_problems(config, plan.eval_workflows)
         state = _new_state(plan, backend, began)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
@@ -106,8 +102,8 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
             config.eval_samples, backend, shard_jobs,
         )  # fmt: skip
         eval_sets = [
-            replace(evaluation, workflow=of_set, problems=problems, name=name)
-            for name, (of_set, problems) in eval_problems.items()
+            replace(evaluation, workflow=plan.eval_workflows[name], problems=problems, name=name)
+            for name, problems in eval_problems.items()
         ]
         engines.sync()
         backend.publish(state.learners)
