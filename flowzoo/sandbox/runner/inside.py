@@ -107,7 +107,6 @@ def prepare(path: list[str]) -> None:
     sys.argv[:] = [FILE]
     sys.orig_argv[:] = ["python", FILE]
     sys.path[:] = path
-    sys.executable = ""
     open_streams()
     threading.stack_size(THREAD_STACK)
     for name in ("exit", "quit"):  # from the site module, which is not loaded

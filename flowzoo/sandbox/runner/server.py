@@ -71,6 +71,7 @@ class BoxServer:
         if self.mode.confined:
             self._build_confinement(libraries)
             semaphores.install()
+            sys.executable = ""  # programs have no processes
         else:
             inside.register_hooks()
         path = warm_up(own_modules)

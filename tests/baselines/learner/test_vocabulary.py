@@ -163,4 +163,5 @@ print((peak_kib() - before) / 1024)
 @pytest.mark.skipif(not has_bfloat16("cpu"), reason="torch's product takes a float32 copy here")
 def test_a_gradient_in_bfloat16_is_added_without_a_copy_in_float32():
     """MiB of a pass whose head has 78 MiB of weights: its gradient, and two parts in bfloat16."""
-    assert float(run_python(ROUNDED, MALLOC_MMAP_THRESHOLD_=str(2**20))) < 195
+    # 175 to 196 by CPU; 252 with the copy.
+    assert float(run_python(ROUNDED, MALLOC_MMAP_THRESHOLD_=str(2**20))) < 220

@@ -353,11 +353,11 @@ print(kinds & own)
 frame, names = sys._getframe(), set()
 while frame := frame.f_back: names |= {type(v).__name__ for v in frame.f_locals.values()}
 print(names & own)
-print(sys.argv, sys.executable, __name__)
+print(sys.argv, __name__)
 """
     lines = text(box.run(source)).splitlines()
     assert lines == [
-        "[0, 1, 2]", "['HOME', 'LANG', 'PATH']", "[]", "set()", "set()", "['program.py']  __main__",
+        "[0, 1, 2]", "['HOME', 'LANG', 'PATH']", "[]", "set()", "set()", "['program.py'] __main__",
     ]  # fmt: skip
 
 
