@@ -279,6 +279,14 @@ def test_code_and_addresses_in_options_of_a_record_are_not_used(plain, option):
         assert "with --trust" in blame_facts(run, fell=False)["why"]
 
 
+def test_a_run_whose_episodes_are_all_cut_off_has_a_warning(plain):
+    rows = [{**row, "eval/fact/cut": 0.0, "eval/fact/truncated": 1.0} for row in plain.rows]
+    run = replace(plain, rows=rows, settings={**plain.settings, "env": "x.py:make"})
+    titles = [one.title for one in health_findings(run) if one.level == "warn"]
+    assert "No episode came to its end" in titles
+    assert "No episode came to its end" not in [one.title for one in health_findings(plain)]
+
+
 def test_an_experts_fault_leaves_the_page(own_run, tmp_path):
     raising = "    def expert(self, *given):\n        raise KeyError(given[0])\n"
     (tmp_path / "own.py").write_text(OWN + raising)
