@@ -113,7 +113,7 @@ def _endless(row: Row) -> Silence | None:
     prefix = "" if "fact/cut" in row else "eval/"
     shares = (row.get(f"{prefix}fact/{name}", 0.0) for name in ("cut", "truncated"))
     alarm = endless_alarm(*shares)
-    return alarm and Silence(alarm.cause, row["step"], alarm.text)
+    return None if alarm is None else Silence(alarm.cause, row["step"], alarm.text)
 
 
 def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
