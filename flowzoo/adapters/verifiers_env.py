@@ -191,7 +191,7 @@ def plugin(
 
 
 async def play(workflow: Workflow, policies: Mapping[str, Policy], index: int, split: str) -> None:
-    """Play an episode, and write on the trace of every call of a seat what it was paid."""
+    """Play an episode, and write the reward of every call of a seat on its trace."""
     problem = get_problem(workflow.task, index, split)
     policy_map = PolicyMap(policies)
     rollout = Rollout(workflow, policy_map, deterministic=False)

@@ -162,10 +162,9 @@ def check_yields(workflow: Workflow) -> None:
 
 
 def _is_set(value: ast.expr) -> bool:
-    made = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
-    return isinstance(value, (ast.Set, ast.SetComp)) or (
-        made and value.func.id in ("set", "frozenset")  # type: ignore[attr-defined] - a Name's
-    )
+    function = value.func if isinstance(value, ast.Call) else None
+    called = function.id if isinstance(function, ast.Name) else ""
+    return isinstance(value, (ast.Set, ast.SetComp)) or called in ("set", "frozenset")
 
 
 def _dropped(value: ast.expr, cls: type) -> str:
