@@ -1,9 +1,6 @@
 """Two games with pay of every player's own: a throw of hands, and a common pot.
 
-flowzoo train examples/games.py:Throws --model pocket:math --algorithm dr_mas \
-    --sharing isolated --options credit=local
-flowzoo train examples/games.py:Commons --model pocket:math --algorithm dr_mas \
-    --options credit=local
+flowzoo train examples/games.py:Throws --model pocket:math --options credit=local
 flowzoo eval examples/games.py:Throws --policy pocket:math --json
 """
 
@@ -38,7 +35,20 @@ def exploitability(facts: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Throws(Workflow):
-    """Rock, paper, scissors: what one player earns, the other loses."""
+    r"""Rock, paper, scissors: what one player earns, the other loses.
+
+    A hand earns 1 against the hand that it beats and -1 against the other; a reply that is no hand
+    earns -2 against one that is, and the pay of both is 0 in sum. So the score, which is the mean
+    pay from -2 to 2 as a share, is 0.5 in every episode, and only the pay shows who learns.
+
+    Facts: `first_rock`, `first_paper` … `second_scissors`, the hand that each player throws. From
+    their means `exploitability` says what two best replies would earn, 0 in equilibrium.
+
+    ```
+    flowzoo train examples/games.py:Throws --model pocket:math --algorithm dr_mas \
+        --sharing isolated --options credit=local
+    ```
+    """
 
     name: ClassVar[str] = "throws_v0"
     roles: ClassVar[Mapping[str, int]] = {"first": 1, "second": 1}
@@ -75,7 +85,20 @@ class Throws(Workflow):
 
 @dataclass(frozen=True)
 class Commons(Workflow):
-    """Everybody may give to a pot, which grows and is shared equally: giving helps the others."""
+    r"""Everybody may give to a pot, which grows and is shared equally: giving helps the others.
+
+    A player keeps what is not given and gets a third of the pot; who says no number earns nothing.
+    The score is the part of all coins that was given, from 0 to 1: `credit=team` pays for the
+    common good, `credit=local` pays what a player earned, and giving one coin is the best reply.
+
+    Facts: `given` (mean coins of a player) and `regret` (what a player would have earned more with
+    one coin, on average).
+
+    ```
+    flowzoo train examples/games.py:Commons --model pocket:math --algorithm dr_mas \
+        --options credit=local
+    ```
+    """
 
     name: ClassVar[str] = "commons_v0"
     roles: ClassVar[Mapping[str, int]] = {"player": 3}

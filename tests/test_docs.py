@@ -179,6 +179,7 @@ def test_links_lead_somewhere_on_a_code_host_too():
 
 def test_every_page_is_in_the_contents(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
+    from pages.environments import GAMES
     from pages.libraries import LIBRARIES
 
     entries = {
@@ -191,7 +192,7 @@ def test_every_page_is_in_the_contents(monkeypatch):
     pages = {
         path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES if DOCS in path.parents
     }
-    built = {f"generated/environments/{name}" for name in WORKFLOWS}
+    built = {f"generated/environments/{name}" for name in (*WORKFLOWS, *GAMES)}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
     built |= {
         f"generated/tables/{name}"

@@ -1,5 +1,6 @@
 """Generated pages of the site say what data and code say."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -56,6 +57,22 @@ def test_graphs_have_every_agent_and_the_loops_of_their_workflow():
     texts = [element.text for element in ET.fromstring(picture).iter("text")]
     assert texts == ["problem", "a_0", "b_0", "b_1", "reward"]
     assert picture.count('class="tip"') == 5  # on: 3; back from b to a; from a to the end
+
+
+def test_games_of_the_examples_have_pages_of_their_pay():
+    from flowzoo.envs import make_workflow
+    from pages.environments import GAMES, page_of, played
+
+    for name, spec in GAMES.items():
+        workflow = make_workflow(spec)
+        page = page_of(name, workflow, asyncio.run(played(workflow, "scripted:0.8")))
+        assert page.startswith(f"# {type(workflow).__name__}\n")
+        command = f"examples/games.py:{type(workflow).__name__}"
+        assert f"flowzoo train {command} --model pocket:math" in page
+        assert f'workflow="{command}"' in page
+        assert "; pay: " in page
+        assert "gold" not in page
+        assert not re.search(r"\b(right answers?|accuracy|candidates?)\b", page)
 
 
 @pytest.mark.parametrize("name", ["eval_opt_v0", "orch_workers_v0"])

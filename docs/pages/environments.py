@@ -12,6 +12,7 @@ import inspect
 import sys
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 from flowzoo.agents import PolicyMap, Request
 from flowzoo.agents.specs import make_policy
@@ -26,6 +27,12 @@ from pages.graphs import graph
 
 POLICY = "scripted:0.8"
 SEED = 0
+EXAMPLES = "examples/games.py"
+GAMES = {
+    f"{cls.lower()}_v0": f"{Path(__file__).parents[2] / EXAMPLES}:{cls}"
+    for cls in ("Throws", "Commons")
+}
+"""Workflows of the examples by name, as `file.py:Class`."""
 DRAWN, HALF = 8, "scripted:0.5"
 """Episodes of a graph, and their policy."""
 
@@ -33,8 +40,8 @@ DRAWN, HALF = 8, "scripted:0.5"
 def environment_pages() -> dict[str, str]:
     """File name -> page."""
     pages = {}
-    for name in WORKFLOWS:
-        workflow = make_workflow(name)
+    for name in (*WORKFLOWS, *GAMES):
+        workflow = make_workflow(GAMES.get(name, name))
         episode = asyncio.run(played(workflow, POLICY))
         pages[f"{name}.md"] = page_of(name, workflow, episode)
     return pages
@@ -73,9 +80,7 @@ def graph_of(workflow: Workflow) -> str:
 
 def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
     """The page, in Markdown."""
-    docstring = inspect.getdoc(sys.modules[type(workflow).__module__]) or ""
-    title, _, text = docstring.partition("\n")
-    before, _, history = text.partition("\n## Version history")
+    title, before, history = words_of(name, workflow)
     return "\n".join(
         [
             title,
@@ -89,17 +94,34 @@ def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
             registered(name, workflow),
             "",
             "## An episode",
-            f"What `flowzoo play {name.rsplit('_', 1)[0]} --policy {POLICY}` plays: scripted "
+            f"What `flowzoo play {word_of(name)} --policy {POLICY}` plays: scripted "
             f"experts that are right with probability {POLICY.partition(':')[2]}. What an agent "
             "was asked is behind its *asked*.",
             "",
             html_block(transcript(episode)),
             *prompts_of(workflow),
             "",
-            f"## Version history{history}",
+            history,
             "",
         ]
     )
+
+
+def words_of(name: str, workflow: Workflow) -> tuple[str, str, str]:
+    """The title of a page, what stands before the episode, and the history of its versions."""
+    cls = type(workflow)
+    if name in GAMES:
+        return f"# {cls.__name__}", f"\n{inspect.getdoc(cls)}", ""
+    docstring = inspect.getdoc(sys.modules[cls.__module__]) or ""
+    title, _, text = docstring.partition("\n")
+    before, mark, history = text.partition("\n## Version history")
+    return title, before, f"{mark.strip()}{history}"
+
+
+def word_of(name: str) -> str:
+    """The name of a workflow in commands."""
+    spec = GAMES.get(name)
+    return f"{EXAMPLES}:{spec.rpartition(':')[2]}" if spec else name.rsplit("_", 1)[0]
 
 
 def registered(name: str, workflow: Workflow) -> str:
@@ -107,6 +129,13 @@ def registered(name: str, workflow: Workflow) -> str:
     base, version = name.rsplit("_", 1)
     camel = "".join(part.capitalize() for part in base.split("_"))
     role = next(iter(workflow.role_counts()))
+    if name in GAMES:
+        named = f'workflow="{word_of(name)}"'
+        lines = [
+            f'pettingzoo.make("aec", "flowzoo/workflow-v0", {named})',
+            f'gymnasium.make("flowzoo:flowzoo/Workflow-v0", {named}, role="{role}")',
+        ]
+        return "\n".join(["```python", *lines, "```"])
     lines = [f'pettingzoo.make("aec", "flowzoo/{base.replace("_", "-")}-{version}")']
     if name in PARALLEL:
         lines.append(f'pettingzoo.make("parallel", "flowzoo/{base.replace("_", "-")}-{version}")')

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 
-from flowzoo.adapters.outside import Others, PolicyPlayer
+from flowzoo.adapters.outside import Others, PolicyPlayer, free_agents
 from flowzoo.envs.api.aec import WorkflowEnv
-from flowzoo.envs.api.solo import own_agents
 from flowzoo.errors import UsageError
 
 E = TypeVar("E", bound=AECEnv | ParallelEnv)
@@ -31,14 +30,7 @@ def Play(env: E, others: Others, played: str | Sequence[str] = ()) -> E:
     core = getattr(getattr(env, "aec", env), "unwrapped", None)
     if not isinstance(core, WorkflowEnv):
         raise UsageError(f"expected an AEC or parallel environment of flowzoo, got {env!r:.80}.")
-    names = [played] if isinstance(played, str) else list(played)
-    seats = isinstance(others, Mapping) and not names
-    named = {
-        agent for name in (others if seats else names) for agent in own_agents(core.workflow, name)
-    }
-    free = [agent for agent in core.possible_agents if (agent in named) != seats]
-    if not free:
-        raise UsageError("`others` plays every agent: leave one out, or name it in `played`.")
+    free = free_agents(core.workflow, others, played)
     player = PolicyPlayer(core.workflow, others, free)
     make = PlayedParallel if isinstance(env, ParallelEnv) else PlayedAEC
     return make(env, free, player)  # type: ignore[return-value]

@@ -17,6 +17,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.envs.api.solo import own_agents
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
@@ -24,6 +25,21 @@ from flowzoo.errors import UsageError
 Others = Mapping[str, Policy | str] | Policy | str
 """Policies of the other agents: one for all, or by role or agent. A text is a policy as
 `flowzoo eval --policy` takes it."""
+
+
+def free_agents(workflow: Workflow, others: Others, played: str | Sequence[str] = ()) -> list[str]:
+    """The agents of the roles and agents in `played`, or else all that `others` does not name.
+
+    Raises:
+        UsageError: an unknown role or agent, or none is free.
+    """
+    names = [played] if isinstance(played, str) else list(played)
+    seats = isinstance(others, Mapping) and not names
+    named = {agent for name in (others if seats else names) for agent in own_agents(workflow, name)}
+    free = [agent for agent in workflow.agents if (agent in named) != seats]
+    if not free:
+        raise UsageError("`others` plays every agent: leave one out, or name it in `played`.")
+    return free
 
 
 def policies_of(

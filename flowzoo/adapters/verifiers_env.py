@@ -16,9 +16,11 @@ Installed, or in a folder of PYTHONPATH, it is evaluated by
 where the variable has to be set. Without `--client.base-url` verifiers asks Prime Intellect's
 endpoint, and without `--no-push` it uploads the results there.
 
-A seat that names no model plays with the run's, which makes it self-play. Every call of an episode
-is a run of its seat with a fresh context and makes one trace, which carries what the workflow paid
-that call as the reward `workflow`, and the episode's score and the role score as metrics.
+A seat that names no model plays with the run's, which makes it self-play. Agents that `others`
+names have no seat: `plugin("voting", others={"generator": "scripted:0.5"})`. Every call of an
+episode is a run of its seat with a fresh context and makes one trace, which carries what the
+workflow paid that call as the reward `workflow`, and the episode's score and the role score as
+metrics.
 Calls are made in this process, by the harness that comes with it; programs that a workflow runs are
 confined by flowzoo's sandbox.
 Needs the package verifiers, which no extra of flowzoo brings.
@@ -27,7 +29,7 @@ Needs the package verifiers, which no extra of flowzoo brings.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import verifiers.v1 as vf
@@ -35,7 +37,13 @@ from openai import AsyncOpenAI
 from pydantic import create_model
 from verifiers.v1.dialects.chat import message_to_wire
 
-from flowzoo.adapters.outside import check_no_tools, check_served
+from flowzoo.adapters.outside import (
+    Others,
+    check_no_tools,
+    check_served,
+    free_agents,
+    policies_of,
+)
 from flowzoo.agents.policy import Batching, Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
 from flowzoo.agents.problems import distinct_problems
@@ -121,24 +129,37 @@ def chat_of(messages: Sequence[Message]) -> list[Any]:
 
 
 def plugin(
-    workflow: Any, task: Any = None, *, split: str = "train", problems: int = 512, **options: Any
+    workflow: Any,
+    task: Any = None,
+    *,
+    others: Others | None = None,
+    played: str | Sequence[str] = (),
+    split: str = "train",
+    problems: int = 512,
+    **options: Any,
 ) -> tuple[type[vf.Taskset], type[vf.Env]]:
     """The two classes that a module of verifiers exports beside `CallHarness`.
 
     Args:
         workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
         task: name of a task, or a Task; by default the workflow's own.
+        others: policies in place of seats, by role or agent, as `flowzoo eval --policy` takes them
+            ("scripted:0.5", "hf:PATH") or Policy objects; or one for all but `played`.
+        played: roles or agents that are seats, with one policy for all others.
         split: of the problems.
         problems: number of distinct problems.
         options: of the workflow and its task.
 
     Raises:
         UsageError: a name or an option that there is not, a role that has the name of a field of
-            `EnvConfig`, or a workflow with tools or a judge.
+            `EnvConfig`, policies that leave no seat, or a workflow with a judge or tools in a seat.
     """
     flow: Workflow = make_workflow(workflow, task, **options)
-    check_served(flow)
-    roles = list(flow.role_counts())
+    others = {} if others is None else others
+    free = free_agents(flow, others, played)
+    roles = list(dict.fromkeys(map(role_of, free)))
+    check_served(flow, roles)
+    beside = policies_of(flow, others, free)
     reserved = sorted(set(roles) & set(vf.EnvConfig.model_fields))
     if reserved:
         raise UsageError(
@@ -163,20 +184,23 @@ def plugin(
         async def run(self, task: vf.Task, agents: vf.Agents) -> None:
             """See `vf.Env`."""
             seats = {role: SeatPolicy(role, getattr(agents, role), task) for role in roles}
-            await play(flow, seats, getattr(task.data, "index"), split)  # noqa: B009
+            policies = {**beside, **{agent: seats[role_of(agent)] for agent in free}}
+            await play(flow, policies, getattr(task.data, "index"), split)  # noqa: B009
 
     return WorkflowTasks, WorkflowSeats
 
 
-async def play(workflow: Workflow, seats: dict[str, SeatPolicy], index: int, split: str) -> None:
-    """Play an episode, and write on every trace what its call was paid."""
-    policies: dict[str, Policy] = {**seats}
+async def play(workflow: Workflow, policies: Mapping[str, Policy], index: int, split: str) -> None:
+    """Play an episode, and write the reward of every call of a seat on its trace."""
     problem = get_problem(workflow.task, index, split)
-    rollout = Rollout(workflow, PolicyMap(policies), deterministic=False)
+    policy_map = PolicyMap(policies)
+    rollout = Rollout(workflow, policy_map, deterministic=False)
     (record,) = await rollout.arun([EpisodeJob(problem)])
     for call in record.calls:
-        trace = seats[role_of(call.agent)].traces[call.agent, call.turn]
-        trace.record_reward(REWARD, call.reward)
-        trace.record_metrics({"score": record.score, "phase": call.phase, "slot": call.slot})
-        if call.role_score is not None:
-            trace.record_metric("role_score", call.role_score)
+        seat = policy_map.policy(call.agent)
+        if isinstance(seat, SeatPolicy):
+            trace = seat.traces[call.agent, call.turn]
+            trace.record_reward(REWARD, call.reward)
+            trace.record_metrics({"score": record.score, "phase": call.phase, "slot": call.slot})
+            if call.role_score is not None:
+                trace.record_metric("role_score", call.role_score)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowzoo.commands.shared import check_folder
+from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import UsageError
 
 
@@ -33,6 +33,7 @@ class Options:
     """Port of the server; 0: any free port."""
     overview: bool = False
     """Write only the comparison of several runs, without a page per run."""
+    code: CodeOptions = field(default_factory=CodeOptions)
 
     @property
     def folders(self) -> list[Path]:

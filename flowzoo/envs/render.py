@@ -127,11 +127,15 @@ def printable(text: str, most: int = LONGEST) -> str:
 def verdict(episode: Episode) -> str:
     """Summary of a finished episode: one line, or more if it would be long."""
     settled = episode_rewards(episode)
-    answer = episode.finished().answer
+    answer, *_, payoffs = episode.finished()
     parts = [_with_name("answer", answer) if answer is not None else "no answer"]
     if episode.truncated:
         parts = ["cut off by max_cycles"]
-    parts += [_with_name("gold", episode.problem.gold), f"score {settled.score:g}"]
+    gold, score = _with_name("gold", episode.problem.gold), f"score {settled.score:g}"
+    parts += [gold, score]
+    if payoffs is not None:  # of every agent its own, and nothing is right or wrong
+        paid = ", ".join(f"{agent} {pay:g}" for agent, pay in payoffs.returns.items())
+        parts = [score, f"pay: {paid}"]
     line = "; ".join(parts)
     return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
 

@@ -63,10 +63,10 @@ CALLS_PER_AGENT = 10
 
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
     """The names of a role's agents."""
-    if not isinstance(agents, int):
+    if isinstance(agents, tuple):
         return agents
-    if not 1 <= agents <= MOST_AGENTS:
-        raise UsageError(f"role {role!r}: expected 1 to {MOST_AGENTS} agents, got {agents}.")
+    if not (isinstance(agents, int) and 1 <= agents <= MOST_AGENTS):
+        raise UsageError(f"role {role!r}: expected 1 to {MOST_AGENTS} agents, got {agents!r}.")
     return tuple(f"{role}_{n}" for n in range(agents))
 
 
@@ -226,6 +226,12 @@ class Workflow:
 
     def __post_init__(self) -> None:
         plain_integers(self)
+        for name in ("kinds", "presets", "tool_roles"):
+            if isinstance(value := getattr(self, name), str):
+                raise UsageError(
+                    f"`{name}` of {self.name} must be a tuple of names, got {value!r}: write "
+                    f"({value!r},)."
+                )
         self._take_wording()
         self._check_range()
         if self.preset not in self.presets:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from flowzoo.adapters.outside import check_served
+from flowzoo.adapters.outside import check_served, free_agents
 from flowzoo.envs import Ask, Judge, Outcome, Workflow, make_workflow
 from flowzoo.errors import UsageError
 
@@ -38,6 +38,44 @@ def test_judges_and_tools_are_refused():
         check_served(make_workflow(Tooled))
     check_served(make_workflow(Tooled), {"writer"})  # the others are played by flowzoo
     check_served(make_workflow("voting_v0"))
+
+
+GENERATORS = ["generator_0", "generator_1", "generator_2"]
+
+
+@pytest.mark.parametrize(
+    ("others", "played", "free"),
+    [
+        ({}, (), [*GENERATORS, "aggregator_0"]),
+        ({"aggregator": "scripted:1"}, (), GENERATORS),
+        ({"generator_1": "scripted:1"}, (), ["generator_0", "generator_2", "aggregator_0"]),
+        ("scripted:1", "aggregator", ["aggregator_0"]),
+        (
+            {"generator": "scripted:1"},
+            ("generator_0", "aggregator"),
+            ["generator_0", "aggregator_0"],
+        ),
+    ],
+)
+def test_agents_that_others_leave_free(others, played, free):
+    assert free_agents(make_workflow("voting"), others, played) == free
+
+
+@pytest.mark.parametrize(
+    ("others", "played", "said"),
+    [
+        ({"critic": "scripted:1"}, (), "unknown role or agent 'critic'"),
+        ("scripted:1", (), "`others` plays every agent"),
+        (
+            dict.fromkeys(("generator", "aggregator"), "scripted:1"),
+            (),
+            "`others` plays every agent",
+        ),
+    ],
+)
+def test_others_without_a_seat_are_refused(others, played, said):
+    with pytest.raises(UsageError, match=said):
+        free_agents(make_workflow("voting"), others, played)
 
 
 def test_every_adapter_of_whole_episodes_asks_at_load():

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from flowzoo.agents.evaluation.intervals import share_interval
 from flowzoo.agents.evaluation.summary import attempts_of, has_pay, mean
 from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.envs.external.workflow import AECWorkflow
 from flowzoo.reward.visible import visible
 
 LOW = 0.1
@@ -41,8 +42,9 @@ class Alarm(NamedTuple):
     """Something to change before anything is trained."""
 
     cause: str
-    """`unread/ROLE`, `truncation/ROLE`, `verdict/ROLE` (one verdict for everything), `nothing` (no
-    group differs), `reward` (hardly any) or `unknown` (verdicts)."""
+    """`unread/ROLE`, `truncation/ROLE`, `verdict/ROLE` (one verdict for everything), `endless` (no
+    episode ends by itself), `nothing` (no group differs), `reward` (hardly any) or `unknown`
+    (verdicts)."""
     text: str
     """The finding and its remedy, in one line."""
 
@@ -111,6 +113,14 @@ def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm
     return Alarm("nothing" if alike >= groups else "reward", text)
 
 
+def endless_alarm(cut: float, truncated: float) -> Alarm | None:
+    """The alarm about the shares of episodes that `max_steps` or the environment cut off."""
+    if not max(cut, truncated) >= 1:  # NaN: no such episode
+        return None
+    limit = "--options max_steps=N" if cut == 1 else "the limit of the environment, which truncates"
+    return Alarm("endless", f"no episode came to its end, all were cut off: raise {limit}")
+
+
 def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list[Alarm]:
     """The alarms of an evaluation; with several episodes of a problem, these are a group."""
     calls = (call for record in records for call in record.calls)
@@ -123,7 +133,9 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
     others = "" if pays else f"{other_problems(score, remedies.options)}, or "
     remedy = f"to train, take {others}more --samples"
     flat = group_alarm(len(groups), alike, score, remedy)
-    return [*alarms, flat] if flat else alarms
+    played = [record.facts for record in records if record.workflow == AECWorkflow.name]
+    ends = [mean([float(facts[name]) for facts in played]) for name in ("cut", "truncated")]
+    return [alarm for alarm in (*alarms, endless_alarm(*ends), flat) if alarm is not None]
 
 
 def other_problems(score: float, options: Sequence[str]) -> str:

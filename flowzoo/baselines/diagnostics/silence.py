@@ -14,6 +14,7 @@ from flowzoo.agents.evaluation.alarms import (
     Alarm,
     Remedies,
     RoleReplies,
+    endless_alarm,
     group_alarm,
     other_problems,
     own_budget,
@@ -52,6 +53,8 @@ def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
         causes += [
             Silence(cause.cause, step, cause.text) for cause in alarms if cause.cause != "nothing"
         ]
+    if settings.get("env"):
+        causes.append(_endless(rows[-1]))
     if _has_training(rows[-1]):
         last = [row for row in rows[-STEPS:] if _has_training(row)]
         causes.append(_nothing(last[-1], settings))
@@ -104,6 +107,13 @@ def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dic
             seen = record.setdefault(cause.cause, entry)
             seen["last"], seen["steps"] = cause.step, seen["steps"] + 1
     return list(record.values())
+
+
+def _endless(row: Row) -> Silence | None:
+    prefix = "" if "fact/cut" in row else "eval/"
+    shares = (row.get(f"{prefix}fact/{name}", 0.0) for name in ("cut", "truncated"))
+    alarm = endless_alarm(*shares)
+    return None if alarm is None else Silence(alarm.cause, row["step"], alarm.text)
 
 
 def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:

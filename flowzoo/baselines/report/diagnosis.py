@@ -17,8 +17,7 @@ from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
-from flowzoo.baselines.report.pay import LESS
-from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_bundled
+from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_permitted
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.by_policy import value_of, written_values
 from flowzoo.baselines.settings.config import TrainConfig
@@ -116,21 +115,18 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
     gain = facts["gain"]
     levels = f"from {percent(gain['before'])} to {percent(gain['after'])}"
     undecided = [finding.title for finding in findings if finding.level == "unknown"]
-    if is_gain(gain):
-        what = (
-            f"Held-out {run.measure} rose {levels} in {gain['step']} steps, and no test found a "
-            "fault."
-        )
-    else:
-        what = (
-            f"Held-out {run.measure} went {levels}, which may be chance, and no test found a fault."
-        )
-    constant = [
-        f" {f.title[0].upper()}{f.title[1:]}." for f in findings if f.code in (ONE_PLACE, LESS)
-    ]
+    what = (
+        f"Held-out {run.measure} rose {levels} in {gain['step']} steps"
+        if is_gain(gain)
+        else f"Held-out {run.measure} went {levels}, which may be chance"
+    )
+    warned = any(finding.level == "warn" for finding in findings)
+    what += "." if warned else ", and no test found a fault."
+    noted = [f.title for f in findings if f.level == "warn" or f.code == ONE_PLACE]
+    titles = [f" {title[0].upper()}{title[1:]}." for title in noted]
     verb = "is" if len(undecided) == 1 else "are"
     rest = f" {len(undecided)} of the questions below {verb} open." if undecided else ""
-    return Diagnosis(["".join([what, *constant, rest])])
+    return Diagnosis(["".join([what, *titles, rest])])
 
 
 # -- what happened, in which role -----------------------------------------------------------------
@@ -383,9 +379,9 @@ def _rate(run: RunData, row: Mapping[str, Any]) -> float:
 
 
 def is_accepted(run: RunData, change: Change) -> bool:
-    """True if the run's settings with a change are accepted, for bundled workflows and tasks."""
+    """True if the run's settings with a change are accepted, and name no code that may not load."""
     try:
-        check_bundled(run.settings)
+        check_permitted(run)
         outline_run(change_config(run.settings, change))
     except FlowzooError:
         return False

@@ -38,6 +38,7 @@ SILENCE_TITLES = {
     "reward": "Rewards did not differ",
     "role": "A role learned nothing",
     "unread": "Replies were unreadable",
+    "endless": "No episode came to its end",
 }
 """Title by kind of cause, see `flowzoo.baselines.diagnostics.silence`."""
 USUAL = asdict(TrainConfig())  # default settings

@@ -10,9 +10,6 @@ from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, percent
 from flowzoo.baselines.run.reading import RunData
 
-LESS = "earns less"
-"""Code of the finding about a role whose pay fell."""
-
 
 def pay(run: RunData, _: Facts) -> RunFindings:
     """Report the pay of every role at the first and the last evaluation."""
@@ -43,7 +40,7 @@ def pay_finding(change: PayChange, step: int) -> Finding:
         f"paired over {gain.n} problems; one run, so not over seeds)."
     )
     if gain.high < 0:
-        return Finding("warn", f"{role} earns less than at the start", text, LESS, role)
+        return Finding("warn", f"{role} earns less than at the start", text)
     if gain.low > 0:
         return Finding("result", f"{role} earns more than at the start", text)
     return Finding("unknown", f"Cannot tell whether {role} earns more or less", text)

@@ -52,12 +52,12 @@ from flowzoo.baselines.report.findings import (
     points,
 )
 from flowzoo.baselines.run.reading import RunData, read_episodes
-from flowzoo.envs.api.registry import WORKFLOWS, make_workflow
+from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.settings import read_settings
-from flowzoo.envs.tasks import TASKS
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import read_json
+from flowzoo.functions import PERMISSION
 from flowzoo.sandbox.tier import AUTO, BACKENDS
 
 MOST_BLAMED = 300
@@ -382,7 +382,7 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
         return facts | {"why": "the episodes of these evaluations are missing"}
     before, now = (read_episodes(files[step]) for step in (steps[index], steps[-1]))
     try:
-        workflow = bundled_workflow(run.settings, usable_tier(run.grading))
+        workflow = recorded_workflow(run, usable_tier(run.grading))
         problems = distinct_problems(
             workflow.task, run.settings["eval_split"], run.settings["eval_problems"]
         )
@@ -394,8 +394,9 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
         facts["blame"] = find_blame(workflow, problems[:most], before[:most], now[:most])
         if programs and facts["blame"] is not None:
             facts["sandbox"] = workflow.grading()["sandbox"]["tier"]
-    except FlowzooError as error:
-        return facts | {"why": f"the episodes could not be played again ({error})"}
+    except Exception as error:  # the workflow may be a user's
+        what = error if isinstance(error, FlowzooError) else f"{type(error).__name__}: {error}"
+        return facts | {"why": f"the episodes could not be played again ({what})"}
     if facts["blame"] is None:
         facts["why"] = (
             "there are too few problems, or this version of the workflow has other prompts"
@@ -403,18 +404,20 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
     return facts
 
 
-def bundled_workflow(settings: Mapping[str, Any], sandbox: str = AUTO) -> Workflow:
+def recorded_workflow(run: RunData, sandbox: str = AUTO) -> Workflow:
     """The workflow of a run's record, to play it again; programs run in `sandbox`.
 
     Raises:
-        UsageError: making it runs code of users.
+        UsageError: the run has none, or it takes code that this command may not load.
     """
-    check_bundled(settings)
+    check_permitted(run)
+    settings = run.settings
+    if not settings.get("workflow"):
+        raise UsageError("environments and programs of others are not played again")
     options = read_settings(list(settings.get("options") or ()))
-    name, task = str(settings.get("workflow")), settings.get("task")
     if "sandbox" in options or sandbox != AUTO:
         options["sandbox"] = sandbox
-    workflow: Workflow = make_workflow(name, task, **options)
+    workflow: Workflow = make_workflow(settings["workflow"], settings.get("task"), **options)
     return workflow
 
 
@@ -425,15 +428,13 @@ def usable_tier(grading: Mapping[str, Any]) -> str:
     return spec.name if spec and spec.confines and spec.check().ok else AUTO
 
 
-def check_bundled(settings: Mapping[str, Any]) -> None:
-    """Refuse the record of a run whose workflow or task is code of users."""
-    name, options = str(settings.get("workflow")), list(settings.get("options") or ())
-    bundled = {full.rsplit("_v", 1)[0] for full in WORKFLOWS} | WORKFLOWS.keys()
-    task = settings.get("task")
-    if settings.get("env") or name not in bundled or (task is not None and task not in TASKS):
-        raise UsageError("only bundled workflows and tasks are played again")
-    if any(":" in option for option in options):
-        raise UsageError("a report calls no functions that options may name")
+def check_permitted(run: RunData) -> None:
+    """Note the code that a run's record names, and refuse options that name code or an address."""
+    PERMISSION.note(str(run.folder / "run.json"), run.settings)
+    for word in run.settings.get("options") or ():
+        value = word.partition("=")[2]
+        if ":" in value:
+            PERMISSION.check(value)
 
 
 def blame_finding(facts: Mapping[str, Any]) -> Finding:

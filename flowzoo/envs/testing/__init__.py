@@ -23,6 +23,7 @@ from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.author_checks import (
     CreditTraits,
     check_credit,
+    check_methods,
     check_yields,
     credit_traits,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "check_gold_leaks",
     "check_hostile",
     "check_isolation",
+    "check_methods",
     "check_parallel",
     "check_parsers",
     "check_phase_leaks",
@@ -88,6 +90,7 @@ __all__ = [
 CHECKS = (
     check_yields,
     check_ends,  # first, since the others are slow with a script that does not end
+    check_methods,
     check_parsers,
     check_credit,
     check_forks,  # before the others, which say less about an impure script

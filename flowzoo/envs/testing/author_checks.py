@@ -1,4 +1,4 @@
-"""Checks of what authors forget: a `yield`, and scores that a credit rule needs."""
+"""Checks of what authors forget: a `yield`, a `return`, and scores that a credit rule needs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from flowzoo.envs.workflow import Workflow
 
 ITEMS = frozenset({Ask, RoleScore, InterimScore, Outcome, *RESULTS})
 """Classes whose instances do nothing until a script yields or returns them."""
+SET = "whose order differs between processes: write a tuple, or sorted(...)"
 EPISODES = 4
 """Episodes of experts, and of random replies, whose role scores are counted."""
 Scored = Literal["every reply", "some replies", "no reply"]
@@ -86,6 +87,32 @@ def check_credit(workflow: Workflow) -> None:
         )
 
 
+def check_methods(workflow: Workflow) -> None:
+    """Check that experts and samples are texts, and that episodes share nothing that changes."""
+    cls, samples = type(workflow), workflow.samples()
+    require(
+        isinstance(samples, (tuple, list)) and all(isinstance(text, str) for text in samples),
+        f"{_place(cls.samples)}: samples() must return a tuple of texts, got {samples!r:.60}",
+    )
+    for number, episode in enumerate(_expert_episodes(workflow)):
+        for name, value in episode.finished().facts.items():
+            require(
+                value == value,
+                f"{_place(cls.play)}: the fact {name!r} is {value!r}, which equals nothing: leave "
+                "it out",
+            )
+        require(
+            repr(episode.problem.meta) == repr(problem_at(workflow, number).meta),
+            f"{_place(cls.play)}: play() changes problem.meta, which all episodes of the problem "
+            "share",
+        )
+
+
+def _place(method: Any) -> str:
+    code = inspect.unwrap(method).__code__
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
+
+
 def _expert_episodes(workflow: Workflow) -> Iterator[Episode]:
     for number in range(EPISODES):
         problem = problem_at(workflow, number)
@@ -94,7 +121,13 @@ def _expert_episodes(workflow: Workflow) -> Iterator[Episode]:
         while not episode.done:
             for turn in episode.waiting:
                 role = workflow.agents[turn.agent][0]
-                episode.reply(turn.agent, respond(role, turn.observe()))
+                reply: object = respond(role, turn.observe())
+                require(
+                    isinstance(reply, str),
+                    f"{_place(type(workflow).expert)}: expert() must return a text, got "
+                    f"{type(reply).__name__} for {role}",
+                )
+                episode.reply(turn.agent, str(reply))
             advance(episode)
         yield episode
 
@@ -107,7 +140,8 @@ def _random_episodes(workflow: Workflow) -> Iterator[Episode]:
 def check_yields(workflow: Workflow) -> None:
     """Check that no item is made and then dropped for lack of a `yield` or `return`.
 
-    The same of a helper that is a generator. Classes without source, as of a console, pass.
+    The same of a helper that is a generator. No loop may follow the order of a set, which is
+    another one in another process. Classes without source, as of a console, pass.
     """
     for cls in type(workflow).__mro__:
         if cls is Workflow:
@@ -119,9 +153,18 @@ def check_yields(workflow: Workflow) -> None:
         file = Path(inspect.getsourcefile(cls) or "").name
         tree = ast.parse(textwrap.dedent("".join(lines)))
         for node in ast.walk(tree):
+            fault, where = "", getattr(node, "lineno", 1)
             if isinstance(node, ast.Expr):
-                dropped = _dropped(node.value, cls)
-                require(not dropped, f"{file}, line {first + node.lineno - 1}: {dropped}")
+                fault = _dropped(node.value, cls)
+            elif isinstance(node, (ast.For, ast.comprehension)) and _is_set(node.iter):
+                fault, where = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter.lineno
+            require(not fault, f"{file}, line {first + where - 1}: {fault}")
+
+
+def _is_set(value: ast.expr) -> bool:
+    function = value.func if isinstance(value, ast.Call) else None
+    called = function.id if isinstance(function, ast.Name) else ""
+    return isinstance(value, (ast.Set, ast.SetComp)) or called in ("set", "frozenset")
 
 
 def _dropped(value: ast.expr, cls: type) -> str:

@@ -198,6 +198,20 @@ def test_a_healthy_run_has_one_sentence_and_no_cause(page):
     assert [one["title"] for one in facts["findings"] if one["level"] == "bad"] == []
 
 
+def test_a_run_with_a_warning_is_not_called_free_of_faults(page):
+    def cut_off(row: dict[str, Any]) -> None:
+        row.update({name: 0.15 for name in row if name.endswith("truncated/generator")})
+
+    for rows, finished in ((moved({}), False), (cut_off, True)):
+        facts = page({}, rows, items=600, finished=finished)
+        titles = [one["title"] for one in facts["findings"] if one["level"] == "warn"]
+        (sentence,) = facts["diagnosis"]["sentences"]
+        assert "no test found a fault" not in sentence
+        assert titles
+        assert all(title in sentence for title in titles)
+    assert "no test found a fault" in page({}, moved({}), items=600)["diagnosis"]["sentences"][0]
+
+
 def test_a_run_of_users_own_parts_gets_no_command(page):
     settings = {"workflow": "mine:Workflow", "updates": 16}
     diagnosis = page(settings, moved({7: 0.3}, 16.0), course=FALL)["diagnosis"]

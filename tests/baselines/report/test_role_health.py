@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.checkers import LoopValue
 from flowzoo.baselines.diagnostics.cliff import find_cliff
 from flowzoo.baselines.diagnostics.dead_roles import RoleDeath
@@ -19,15 +20,18 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles import (
     blame_facts,
     blame_finding,
-    bundled_workflow,
+    recorded_workflow,
     role_findings,
     role_health,
     usable_tier,
 )
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.envs.api.registry import make_workflow
 from flowzoo.errors import UsageError
+from flowzoo.functions import PERMISSION
 from flowzoo.sandbox.tier import AUTO
+from studies.truth.scripted_runs import judge_skill, scripted_episodes
 from studies.truth.simulation import simulate, simulate_team
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
@@ -235,15 +239,68 @@ def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain):
     assert "too hard" not in finding.text
 
 
-def test_only_what_is_bundled_is_played_again(plain):
-    for settings in ({"workflow": "mine:Flow"}, {"workflow": "voting", "env": "x"},
-                     {"workflow": "voting", "options": ["credit=my:rule"]},
-                     {"workflow": "voting", "task": "somebody_elses"}):  # fmt: skip
-        with pytest.raises(UsageError):
-            bundled_workflow(settings)
-    assert bundled_workflow({"workflow": "voting", "task": "math"}).name == "voting_v0"
-    code = {"workflow": "voting", "task": "code", "options": ["sandbox=unsafe"]}
-    assert bundled_workflow(code, usable_tier({"sandbox": {"tier": "unsafe"}})).task.sandbox == AUTO
+OWN = """
+from flowzoo.envs.workflows.eval_opt import EvalOpt
+class Own(EvalOpt):
+    name = "own_v0"
+"""
+
+
+@pytest.fixture
+def own_run(make_run: MakeRun, tmp_path: Path) -> RunData:
+    """A run of a user's workflow: its evaluator rejects everything from the peak on."""
+    (tmp_path / "own.py").write_text(OWN)
+    name = f"{tmp_path / 'own.py'}:Own"
+    (run,) = read_runs([make_run(tmp_path / "run", items=40, course=(0.9, 0.5), every=2)])
+    workflow = make_workflow(name)
+    problems = distinct_problems(workflow.task, "validation", 40)
+    for step, verdicts in ((0, judge_skill(1.0, 1.0)), (2, judge_skill(0.0, 1.0))):
+        skill = {"generator": 0.7, "evaluator": verdicts}
+        saved(run, step, scripted_episodes(workflow, problems, skill, 0))
+    return replace(run, settings={**run.settings, "workflow": name, "task": None})
+
+
+def test_runs_of_own_workflows_are_played_again_if_the_command_may_load_them(own_run):
+    with PERMISSION.of(["report", "run"]):
+        refused = blame_facts(own_run, fell=True)
+    assert refused["blame"] is None
+    assert "own.py:Own (" in refused["why"]
+    assert "repeat the command with --trust" in refused["why"]
+    assert blame_finding(refused).level == "unknown"
+    for words in (["report", "run", "--trust"], ["train", own_run.settings["workflow"]]):
+        with PERMISSION.of(words):
+            assert blame_facts(own_run, fell=True)["blame"].blamed == "evaluator"
+
+
+@pytest.mark.parametrize("option", ["credit=x/my.py:rule", "retriever=http://127.0.0.1:9/x"])
+def test_code_and_addresses_in_options_of_a_record_are_not_used(plain, option):
+    run = replace(plain, settings={**plain.settings, "options": [option]})
+    with PERMISSION.of(["report", "run"]):
+        assert "with --trust" in blame_facts(run, fell=False)["why"]
+
+
+def test_a_run_whose_episodes_are_all_cut_off_has_a_warning(plain):
+    rows = [{**row, "eval/fact/cut": 0.0, "eval/fact/truncated": 1.0} for row in plain.rows]
+    run = replace(plain, rows=rows, settings={**plain.settings, "env": "x.py:make"})
+    titles = [one.title for one in health_findings(run) if one.level == "warn"]
+    assert "No episode came to its end" in titles
+    assert "No episode came to its end" not in [one.title for one in health_findings(plain)]
+
+
+def test_an_experts_fault_leaves_the_page(own_run, tmp_path):
+    raising = "    def expert(self, *given):\n        raise KeyError(given[0])\n"
+    (tmp_path / "own.py").write_text(OWN + raising)
+    assert "KeyError: 'generator'" in blame_facts(own_run, fell=True)["why"]
+
+
+def test_what_was_played_unconfined_is_played_again_confined(plain):
+    settings = {"workflow": "voting", "task": "code", "options": ["sandbox=unsafe"]}
+    run = replace(plain, settings=settings)
+    tier = usable_tier({"sandbox": {"tier": "unsafe"}})
+    assert recorded_workflow(run, tier).task.sandbox == AUTO
+    for others in ({"env": "x:y"}, {"program": "x:y"}):
+        with pytest.raises(UsageError, match="of others are not played again"):
+            recorded_workflow(replace(run, settings={"workflow": "", **others}))
     finding = blame_finding(blame_facts(plain, fell=False))  # its problems are no real ones
     assert finding.level == "unknown"
     assert finding.text.startswith("Reason: ")

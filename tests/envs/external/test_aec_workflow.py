@@ -11,8 +11,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text
 from pettingzoo import AECEnv, ParallelEnv
 
+from flowzoo.agents.evaluation.alarms import Remedies, episode_alarms
 from flowzoo.agents.policy_map import agent_names
 from flowzoo.baselines.advantages.compute import compute
+from flowzoo.baselines.diagnostics.silence import silences
+from flowzoo.baselines.training.metrics import role_metrics
 from flowzoo.envs import Call, Episode, EpisodeRecord, TextEnv, random_move
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.external.text_env import chat, is_legal, random_action
@@ -422,3 +425,23 @@ def test_legal_moves_are_those_of_the_mask_and_the_space():
     first, second = (random_action(box, None, key_rng("draw", 1)) for _ in range(2))
     assert np.array_equal(first["x"], second["x"])
     assert is_legal(first, box)
+
+
+@pytest.mark.parametrize(
+    ("maker", "options", "remedy"),
+    [
+        ("trade", {}, ""),
+        ("trade", {"end": "truncated"}, "the limit of the environment"),
+        ("trade", {"max_steps": 2}, "max_steps=N"),
+    ],
+)
+def test_episodes_that_are_all_cut_off_raise_an_alarm(maker, options, remedy):
+    workflow = make_aec_workflow(f"{__name__}:{maker}", **options)
+    played = [Episode(workflow, workflow.task.problem(index)) for index in range(3)]
+    records = [record(finish(episode, lambda turn: "one")) for episode in played]
+    texts = [alarm.text for alarm in episode_alarms(records, Remedies())]
+    assert [remedy in text for text in texts] == [True] * bool(remedy)
+    for prefix in ("eval/", ""):
+        row = {"step": 4, **role_metrics(records, prefix)}
+        found = [one.text for one in silences([row], {"env": "x.py:make"})]
+        assert found == texts

@@ -59,6 +59,7 @@ class Mine(Workflow):
         return (*self.task.samples(), "1", "2")
 '''
 
+NAME = '    name = "mine_v0"\n'
 PHASE = "        drafts = yield [Ask("
 PICK = '        pick = yield Ask("picker_0", "Which, 1 or 2?", read)\n'
 SCORE = "        yield from self.score(pick, grades)\n"
@@ -212,8 +213,71 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, -1.0)))"),
         "declare another range as score_range", "def play",
     ),
+    "an expert without return": (
+        'return "1" if role', '"1" if role', r"expert\(\) must return a text, got NoneType",
+        "def expert",
+    ),
+    "samples that are a text": (
+        'return (*self.task.samples(), "1", "2")', 'return ("1")',
+        r"samples\(\) must return a tuple of texts, got '1'", "def samples",
+    ),
+    "kinds that are a text": (
+        NAME, f'{NAME}    kinds = "math"\n', r"`kinds` of mine_v0 must be a tuple.*\('math',\)", "",
+    ),
+    "tool roles that are a text": (
+        NAME, f'{NAME}    tool_roles = "picker"\n', "`tool_roles` of mine_v0 must be a tuple", "",
+    ),
+    "a count that is a text": (
+        '{"solver": 2', '{"solver": "2"', "role 'solver': expected 1 to 1000 agents, got '2'", "",
+    ),
+    "agents in the order of a set": (
+        "for i in range(2)]\n        grades", "for i in {0, 1}]\n        grades",
+        r"\{0, 1\} is a set, whose order differs between processes", PHASE.strip(),
+    ),
+    "a loop over a set of replies": (
+        *before_end("for _ in set(drafts): pass"), r"set\(drafts\) is a set", "for _ in set(",
+    ),
+    "a problem that is changed": (
+        PICK, f'        problem.meta["seen"] = True\n{PICK}', "changes problem.meta", "def play",
+    ),
+    "a fact that is no number": (
+        *end('Outcome(score=1.0, facts={"x": float("nan")})'), "the fact 'x' is nan", "def play",
+    ),
+    "an unknown wording": (
+        '"Which, 1 or 2?"', 'self.wording("pick")', r"raised KeyError\('pick'\)",
+        PICK.strip()[:25],
+    ),
+    "braces in a wording": (
+        '"Which, 1 or 2?"', '"Which, {{{1}}} or {n}?".format(n=2)', "raised IndexError",
+        PICK.strip()[:25],
+    ),
+    "no answer taken for one": (
+        "int(pick.strict or 1)", "int(pick.strict)", "raised TypeError", "number = int(",
+    ),
+    "an index beyond the drafts": (
+        "int(pick.strict or 1) - 1", "int(pick.strict or 1)", "raised IndexError",
+        "return Outcome(drafts[",
+    ),
+    "a list in a list": (
+        *before_end('yield [[Ask("picker_0", "?")]]'), "of Asks or of effects; got list",
+        "yield [[Ask(",
+    ),
+    "a parser that is a value": (
+        PICK, PICK.replace("read)", 'read("1"))'), "'str.. object is not callable",
+        PICK.strip()[:25],
+    ),
+    "yield from an ask": (
+        PICK, PICK.replace("yield ", "yield from "), "got str", 'yield from Ask("picker_0"',
+    ),
+    "a reply for its answer": (
+        *before_end("yield Grade(pick)"), "an answer must be a str or None, got Reply",
+        "yield Grade(pick)",
+    ),
+    "pay in a plain dict": (
+        *end("Outcome(payoffs=dict.fromkeys(self.agents, 1.0))"), r"must be Payoffs\(", "def play",
+    ),
     "a range upside down": (
-        '    name = "mine_v0"\n', '    name = "mine_v0"\n    score_range = (1.0, -1.0)\n',
+        NAME, f'{NAME}    score_range = (1.0, -1.0)\n',
         "score_range must be two finite numbers", "",
     ),
 }  # fmt: skip
