@@ -6,7 +6,6 @@ executed. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -14,15 +13,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowzoo.errors import UsageError, need_module
 from flowzoo.files import (
     cache_folder,
     check_digests,
-    file_digest,
+    present_digest,
     read_json,
     read_sealed,
     write_json,
@@ -50,6 +49,11 @@ _SHAPE = {
 """Fields of a configuration, and the keys of the metadata that state the same."""
 
 
+def pocket_roots() -> tuple[Path, Path]:
+    """The folders with a folder of each pocket model: shipped ones, and made ones."""
+    return Path(__file__).parent / "pocket", cache_folder() / "pocket"
+
+
 def is_gguf(source: str | os.PathLike[str]) -> bool:
     """Return whether `source` names a GGUF file."""
     return os.fspath(source).endswith(SUFFIX)
@@ -67,29 +71,25 @@ def check_gguf(source: str) -> None:
     need_module("gguf", _PURPOSE)
 
 
-def model_source(source: str | os.PathLike[str]) -> str:
-    """Return `source`, or the converted folder if it is a GGUF file; converts on first use."""
+def model_source(
+    source: str | os.PathLike[str], revision: str = "", *, weights: bool = True
+) -> str:
+    """The folder of a model: `source`, its conversion if it is a GGUF file, its copy of the hub.
+
+    Args:
+        source: a folder, a GGUF file, which is converted on first use, or an id on the hub.
+        revision: commit of an id on the hub; by default its newest.
+        weights: load the weights of an id on the hub, too.
+    """
     path = os.fspath(source)
     if not is_gguf(path):
-        return path
+        return path if is_local(path) else _hub_folder(path, revision, weights)
     check_gguf(path)
-    digest = _present_digest(Path(path))
+    digest = present_digest(Path(path))
     folder = cache_folder() / "gguf" / f"{Path(path).stem}-{digest[:16]}"
     if not (folder / SOURCE_FILE).is_file():
         _convert(Path(path), digest, folder)
     return str(folder)
-
-
-def _present_digest(path: Path) -> str:
-    # A process reads a file once, unless it changes.
-    status = path.stat()
-    return _file_digest(path, status.st_size, status.st_mtime_ns)
-
-
-@functools.cache
-def _file_digest(path: Path, size: int, modified_ns: int) -> str:
-    # Size and time of the last change are part of the cache's key.
-    return file_digest(path)
 
 
 def _convert(path: Path, digest: str, folder: Path) -> None:
@@ -278,8 +278,9 @@ _OF_LEARNER = "learner.pt"
 """State of the optimizer, which only a resumed run reads."""
 
 ADAPTER_CONFIG = "adapter_config.json"
-BASE_FILE = "base.json"
-"""The base of a saved adapter, beside it: fields of a `ModelIdentity`."""
+_TEXTS = ["*.json", "*.jinja", "*.model", "*.txt"]
+_WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
+"""Files of a model on the hub: all but weights, and weights without an index of files."""
 
 _logged: set[str] = set()
 _DESCRIBED_BY = ("config.json", ADAPTER_CONFIG, "params.json")
@@ -305,94 +306,41 @@ def check_model(source: str) -> None:
         )
 
 
-_READ = {".safetensors", ".json", ".jinja", ".model", ".txt"}
-"""Kinds of files that are read of a model: weights, configurations, tokenizer, chat templates."""
-_MORE_TEMPLATES = "additional_chat_templates"
+def is_local(source: str) -> bool:
+    """Return whether `source` is no id on the hub."""
+    return os.path.exists(source) or _NAME.fullmatch(source) is None
 
 
-class ModelIdentity(NamedTuple):
-    """A model by its place, and by what decides what it computes and how it speaks."""
+def _hub_folder(name: str, revision: str, weights: bool) -> str:
+    from huggingface_hub import constants, snapshot_download
 
-    path: str
-    """Absolute path of its folder, or its id on the hub."""
-    digests: Mapping[str, str]
-    """SHA-256 of its files by name, or the `revision` of an id; empty: nothing was recorded."""
+    if name not in _logged:
+        _logged.add(name)
+        _log.warning("there is no folder %s: looking for a model of that name on the hub", name)
 
-    def check(self, owner: str) -> str:
-        """Return the path, if the model there is the recorded one.
+    def load(files: Iterable[str]) -> str:
+        return snapshot_download(
+            name, revision=revision or None, allow_patterns=[*files],
+            local_files_only=constants.HF_HUB_OFFLINE,
+        )  # fmt: skip
 
-        Args:
-            owner: what was made with the model, as the error names it.
-
-        Raises:
-            UsageError: the model has changed, or is gone.
-        """
-        if os.path.isabs(self.path) and not os.path.isdir(self.path):
-            raise UsageError(
-                f"{owner} was made with the model in {self.path}, and there is no such folder: put "
-                "it back, or train anew"
-            )
-        if not self.digests:
-            check_model(self.path)
-            return self.path
-        changes = identify(self.path).digests.items() ^ self.digests.items()
-        if changes:
-            names = sorted({name for name, _ in changes})
-            raise UsageError(
-                f"{self.path} is not the model that {owner} was made with (other: "
-                f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''}): put back what was "
-                "there, or train anew"
-            )
-        return self.path
-
-
-def identify(source: str) -> ModelIdentity:
-    """Return the identity of the model in a folder or of an id on the hub.
-
-    Raises:
-        UsageError: there is no such folder, and the hub has no such model.
-    """
-    check_model(source)
-    folder = Path(source)
-    if not folder.is_dir():
-        return ModelIdentity(source, {"revision": _revision(source)})
-    files = (*folder.iterdir(), *(folder / _MORE_TEMPLATES).glob("*"))
-    digests = {
-        str(file.relative_to(folder)): _present_digest(file)
-        for file in sorted(files)
-        if _READ.intersection(file.suffixes) and file.is_file()
-    }
-    return ModelIdentity(os.path.abspath(source), digests)
-
-
-def _revision(name: str) -> str:
-    from transformers.utils.hub import cached_file, extract_commit_hash
-
-    log_hub_lookup(name)
     try:
-        return extract_commit_hash(cached_file(name, "config.json"), None) or ""
+        folder = load(_TEXTS)
+        if weights:
+            index = Path(folder) / "model.safetensors.index.json"
+            shards = read_json(index)["weight_map"].values() if index.is_file() else _WEIGHTS
+            load(sorted({*shards}))
     except load_errors() as error:
-        raise UsageError(
-            f"cannot load a model from {name!r}; expected a folder with config.json, tokenizer "
-            f"files and *.safetensors, or a model id of the hub: {error}"
-        ) from error
+        raise cannot_load(name, error) from error
+    return folder
 
 
-def adapter_base(folder: Path) -> ModelIdentity | None:
-    """The base of the adapter in `folder` as it was recorded; None if there is a whole model."""
-    if (folder / "config.json").is_file() or not (folder / ADAPTER_CONFIG).is_file():
-        return None
-    path = read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
-    if not path:
-        raise UsageError(f"{folder / ADAPTER_CONFIG} must name a base_model_name_or_path: add it")
-    record = folder / BASE_FILE
-    return ModelIdentity(path, read_json(record)["digests"] if record.is_file() else {})
-
-
-def whole_model(source: str) -> str:
-    """Return `source`, or the base on which it is an adapter, if that has not changed."""
-    base = adapter_base(Path(source))
-    return source if base is None else base.check(f"the adapter in {source}")
+def cannot_load(source: str, error: Exception) -> UsageError:
+    """The error of a model that transformers cannot read."""
+    return UsageError(
+        f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
+        f"files and *.safetensors, or a model id of the hub: {error}"
+    )
 
 
 def load_errors() -> tuple[type[Exception], ...]:
@@ -400,13 +348,6 @@ def load_errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import StrictDataclassError  # late: only where loading has failed
 
     return OSError, ValueError, StrictDataclassError
-
-
-def log_hub_lookup(source: str) -> None:
-    """Log once per process that `source` is not a local folder and is looked up on the hub."""
-    if source not in _logged and not os.path.isdir(source):
-        _logged.add(source)
-        _log.warning("there is no folder %s: looking for a model of that name on the hub", source)
 
 
 def check_integrity(model: Path) -> None:

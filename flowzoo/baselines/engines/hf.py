@@ -18,7 +18,7 @@ from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_th
 from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
-from flowzoo.agents.model_files import ModelIdentity, adapter_base, identify, model_source
+from flowzoo.agents.identity import ModelIdentity, adapter_base, identify
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
@@ -81,29 +81,28 @@ def policy_models(
     paths = read_named(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
-        path = _model_path(paths.get(name, config.model), task, began.get(name))
+        model = _model_of(paths.get(name, config.model), task, began.get(name))
         if name in began:
-            began[name]._replace(path=path).check(f"the run in {config.directory}")
-        if adapter_base(Path(path)) is not None:
+            began[name].compare(model, f"the run in {config.directory}")
+        if adapter_base(Path(model.path)) is not None:
             raise UsageError(
-                f"{path} holds an adapter, and training starts from a whole model: write one with "
-                "`flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the command of "
-                "the adapter's run with more --steps to train it further"
+                f"{model.place} holds an adapter, and training starts from a whole model: write "
+                "one with `flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the "
+                "command of the adapter's run with more --steps to train it further"
             )
         still = name in config.frozen
         adapter = of_policy(config, name).lora_rank > 0 and not still
-        models[name] = PolicyModel(identify(path), adapter, still)
+        models[name] = PolicyModel(model, adapter, still)
     return models
 
 
-def _model_path(name: str, task: str, began: ModelIdentity | None) -> str:
+def _model_of(name: str, task: str, began: ModelIdentity | None) -> ModelIdentity:
     kind, _, rest = name.partition(":")
-    if kind == "pocket":
-        return str(pocket_path(*read_pocket(rest, task)))
+    source = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else name
     # A relative path is of the folder that the run began in, and never looked up on the hub.
-    if began is not None and not os.path.exists(name):
-        return began.path
-    return model_source(name)
+    if began is not None and not os.path.exists(source):
+        source = began.place
+    return identify(source, name, began.revision if began else "")
 
 
 def load_policies(
@@ -134,7 +133,8 @@ def load_policies(
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
-            shared[path] = LoraBase(model, path, LoraSettings()), tokenizer
+            base = LoraBase(model, origin.named, LoraSettings(), origin.revision)
+            shared[path] = base, tokenizer
         base, tokenizer = shared[path]
         weights: Weights = (
             FrozenWeights(base.model, base.plain)

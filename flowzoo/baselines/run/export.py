@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import ADAPTER_CONFIG, BASE_FILE, adapter_base, save_model
+from flowzoo.agents.identity import BASE_FILE, adapter_base
+from flowzoo.agents.model_files import ADAPTER_CONFIG, save_model
 from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import is_vacant, write_json
@@ -74,10 +75,10 @@ def export_policy(
         _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
         record: dict[str, Any] = {
             "policy": name, "step": info.step, "score": info.score, "merged": merge,
-            "base": base and base.path, "settings": info.state.get("config"),
+            "base": base and base.place, "settings": info.state.get("config"),
         }  # fmt: skip
         write_json(partial / EXPORTED, record)
-        alone = None if merge or base is None else base.path
+        alone = None if merge or base is None else base.place
         done = Exported(out, name, info.step, info.score, alone)
         if card is not None:
             (partial / "README.md").write_text(card(done), encoding="utf-8")
