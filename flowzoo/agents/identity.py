@@ -6,7 +6,7 @@ Checkpoints, adapters, exports and evaluations hold the record of their models.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,8 @@ from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import OPENING, find_family, stop_tokens
 from flowzoo.agents.model_files import (
     ADAPTER_CONFIG,
+    GENERATION,
     cannot_load,
-    check_integrity,
     check_model,
     load_errors,
     model_source,
@@ -32,9 +32,12 @@ BASE_FILE = "base.json"
 
 _READ = {".safetensors", ".json", ".jinja", ".model", ".txt"}
 """Kinds of files that are read of a model: weights, configurations, tokenizer, chat templates."""
+_COMPUTES = ("config.json", "model.safetensors.index.json", ADAPTER_CONFIG, BASE_FILE)
 _MORE_TEMPLATES = "additional_chat_templates"
 _POCKET = "pocket:"
-_FACTS = ("template", "ends", "thoughts", "tools", "dtype", "quantization")
+_FACTS = ("template", "ends")
+"""Facts that are compared; others are read out of the files by rules that may get better."""
+_ACCEPTING = ", or go on with this one by --accept-base"
 _SHOWN = 8
 """Characters of a digest in messages."""
 
@@ -63,6 +66,10 @@ class ModelIdentity:
     """Number format of the weights in its files."""
     quantization: str = ""
     """Method by which its weights were quantized; empty: none."""
+    speech: str = ""
+    """Folder with the tokenizer of a run that went on with another model (`--accept-base`)."""
+    accepted: tuple[str, ...] = ()
+    """How that model differs from the one before."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ModelIdentity:
@@ -86,6 +93,13 @@ class ModelIdentity:
         """The name by which other libraries find the model: its folder, or its id on the hub."""
         return self.place if self.revision else self.path
 
+    @property
+    def digest(self) -> str:
+        """One digest of what the model computes and how it speaks."""
+        files = [part for item in sorted(self.digests.items()) for part in item]
+        facts = [str(getattr(self, name)) for name in _FACTS]
+        return key_digest(self.place if self.revision else "", self.revision, *files, *facts).hex()
+
     def changes(self, now: ModelIdentity) -> list[str]:
         """Differences of the model as it is `now` from this record: name, old and new value."""
         names = sorted({*self.digests, *now.digests})
@@ -96,11 +110,12 @@ class ModelIdentity:
         pairs = [("revision", self.revision, now.revision), *files, *told]
         return [f"{name} {_short(old)} -> {_short(new)}" for name, old, new in pairs if old != new]
 
-    def check(self, owner: str) -> str:
+    def check(self, owner: str, accept: bool | None = None) -> str:
         """Return the path, if the model there is the recorded one.
 
         Args:
             owner: what was made with the model, as the error names it.
+            accept: take another one, too; None: there is no option to.
 
         Raises:
             UsageError: the model has changed, or is gone.
@@ -110,19 +125,34 @@ class ModelIdentity:
         if not os.path.exists(self.path):
             raise UsageError(
                 f"{owner} was made with the model in {self.place}, and there is no such folder: "
-                "put it back, or train anew"
+                "put it back, or begin anew"
             )
-        self.compare(identify(self.place, self.name, self.revision), owner)
+        self.compare(identify(self.place, self.name, self.revision), owner, accept)
         return self.path
 
-    def compare(self, now: ModelIdentity, owner: str) -> None:
-        """Refuse a model that is not the recorded one; see `check`."""
-        if changes := self.changes(now):
+    def compare(self, now: ModelIdentity, owner: str, accept: bool | None = None) -> ModelIdentity:
+        """Return `now`, if it is the recorded model; see `check`.
+
+        One that was accepted, now or before, speaks as the recorded one does.
+        """
+        spoken = now.speaking_as(self) if self.speech or accept else now
+        changes = self.changes(spoken if self.speech else now)
+        if changes and not accept:
             raise UsageError(
                 f"{now.place} is not the model that {owner} was made with "
                 f"({', '.join(changes[:3])}{' ...' if len(changes) > 3 else ''}): put back what "
-                "was there, train anew, or go on with this one by --accept-base"
+                f"was there, or begin anew{_ACCEPTING if accept is False else ''}"
             )
+        return replace(spoken, accepted=(*self.accepted, *changes))
+
+    def speaking_as(self, other: ModelIdentity) -> ModelIdentity:
+        """This model with the tokenizer, chat template and ends of `other`."""
+        digests = {name: digest for name, digest in self.digests.items() if _computes(name)}
+        texts = {name: digest for name, digest in other.digests.items() if not _computes(name)}
+        return replace(
+            self, digests=digests | texts, template=other.template, ends=other.ends,
+            thoughts=other.thoughts, tools=other.tools, speech=other.speech,
+        )  # fmt: skip
 
 
 class ModelTexts(NamedTuple):
@@ -151,7 +181,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
     folder = Path(model_source(source, revision, weights=False))
     tokenizer, config, generation = load_texts(folder)
     template = str(tokenizer.chat_template or "")
-    quantization = getattr(config, "quantization_config", None) or {}
+    quantized = getattr(config, "quantization_config", None)
     identity = ModelIdentity(
         _place(source),
         name=name or source,
@@ -164,7 +194,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
         thoughts=OPENING if OPENING in template else "",
         tools=_tools(template),
         dtype=str(getattr(config, "dtype", None) or "").removeprefix("torch."),
-        quantization=str(dict(quantization).get("quant_method", "")),
+        quantization=str(quantized.get("quant_method", "")) if quantized else "",
     )
     if not os.path.exists(source):
         return replace(identity, revision=folder.name)
@@ -182,11 +212,9 @@ def load_texts(folder: Path) -> ModelTexts:
 
     Raises:
         UsageError: there is no model in the folder, or the adapter's base has changed.
-        DataError: a checkpoint's files have changed.
     """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    check_integrity(folder)
     warm()
     base = whole_model(str(folder))
     try:
@@ -195,7 +223,8 @@ def load_texts(folder: Path) -> ModelTexts:
     except load_errors() as error:
         raise cannot_load(str(folder), error) from error
     try:
-        generation = GenerationConfig.from_pretrained(base)
+        own = (folder / GENERATION).is_file()
+        generation = GenerationConfig.from_pretrained(folder if own else base)
     except OSError:
         generation = None  # many models have none
     return ModelTexts(tokenizer, config, generation)
@@ -220,6 +249,21 @@ def whole_model(source: str) -> str:
     """Return `source`, or the base on which it is an adapter, if that has not changed."""
     base = adapter_base(Path(source))
     return source if base is None else base.check(f"the adapter in {source}")
+
+
+def end_at(model: Any, ends: Sequence[int]) -> None:
+    """Have the generation config of a model, also where it is saved, name all its `ends`."""
+    if ends:
+        model.generation_config.eos_token_id = ends[0] if len(ends) == 1 else list(ends)
+
+
+def is_speech(file: str) -> bool:
+    """Return whether a model's file says how it speaks, and not what it computes."""
+    return bool(_READ.intersection(Path(file).suffixes)) and not _computes(file)
+
+
+def _computes(file: str) -> bool:
+    return Path(file).suffix == ".safetensors" or file in _COMPUTES
 
 
 def _place(source: str) -> str:

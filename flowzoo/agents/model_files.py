@@ -6,6 +6,7 @@ executed. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -13,7 +14,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from flowzoo.errors import UsageError, need_module
 from flowzoo.files import (
     cache_folder,
     check_digests,
+    file_digest,
     present_digest,
     read_json,
     read_sealed,
@@ -99,10 +102,13 @@ def _convert(path: Path, digest: str, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         metadata = _read_metadata(path)
-        model, tokenizer = _load(path, metadata)
-        _check_model(path, metadata, model)
+        # Before the weights, which take most of the time.
+        tokenizer = _load_tokenizer(path, metadata)
         _check_tokenizer(path, metadata, tokenizer)
+        model = _load_weights(path, metadata)
+        _check_model(path, metadata, model)
         model.save_pretrained(partial)
+        tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
         tokenizer.save_pretrained(partial)
         (partial / "README.md").write_text(_card(path, digest, metadata), encoding="utf-8")
         write_json(partial / SOURCE_FILE, {"file": path.name, "sha256": digest})
@@ -129,37 +135,62 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     return metadata
 
 
-def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
-    # In float32, which holds each dequantized value exactly.
+@contextmanager
+def _reading(path: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
+    # transformers, which raises errors of any type.
     need_module("torch", _PURPOSE)
     need_module("transformers", _PURPOSE)
-    import torch
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoTokenizer,
-        GgufConfig,
-        modeling_gguf_pytorch_utils,
-    )
-    from transformers.utils import logging
-
-    hide_bars()
-    # Its own bar, which transformers' switch does not reach.
-    vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
-            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
-        )  # fmt: skip
-        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         architecture = metadata.get("general.architecture")
         raise UsageError(
             f"transformers cannot read {path} (architecture {architecture}): {error}. Use a model "
             "in Hugging Face layout instead."
         ) from error
+
+
+def _load_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Any:
+    with _reading(path, metadata):
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokens = metadata["tokenizer.ggml.tokens"]
+    # transformers puts its defaults in place of the file's special tokens.
+    for name, number in _special_tokens(metadata):
+        setattr(tokenizer, f"{name}_token", tokens[number])
+    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
+    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
+    return tokenizer
+
+
+def _special_tokens(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, key in _SPECIAL_TOKENS.items():
+        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None:
+            yield name, number
+
+
+def _load_weights(path: Path, metadata: Mapping[str, Any]) -> Any:
+    # In float32, which holds each dequantized value exactly.
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig, modeling_gguf_pytorch_utils
+    from transformers.utils import logging
+
+    hide_bars()
+    # Its own bar, which transformers' switch does not reach.
+    vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
+    with _reading(path, metadata):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
+            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
+        )  # fmt: skip
     _check_weights(path, info)
-    _set_tokens(metadata, model, tokenizer)
-    return model, tokenizer
+    for name, number in _special_tokens(metadata):
+        setattr(model.config, f"{name}_token_id", number)
+        if name != "unk":
+            setattr(model.generation_config, f"{name}_token_id", number)
+    return model
 
 
 def save_model(model: Any, folder: Path, **options: Any) -> None:
@@ -171,7 +202,7 @@ def save_model(model: Any, folder: Path, **options: Any) -> None:
         model.save_pretrained(folder, **options)
     finally:
         model.generation_config = generation
-    generation.to_json_file(folder / "generation_config.json")
+    generation.to_json_file(folder / GENERATION)
 
 
 def hide_bars() -> None:
@@ -190,21 +221,6 @@ def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
                 f"transformers cannot read {path}: {kind.replace('_', ' ')} {', '.join(names[:3])}"
                 f"{' ...' if len(names) > 3 else ''}. Use a model in Hugging Face layout instead."
             )
-
-
-def _set_tokens(metadata: Mapping[str, Any], model: Any, tokenizer: Any) -> None:
-    # transformers puts its defaults in place of the file's special tokens.
-    tokens = metadata["tokenizer.ggml.tokens"]
-    for name, key in _SPECIAL_TOKENS.items():
-        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if number is not None:
-            setattr(tokenizer, f"{name}_token", tokens[number])
-            setattr(model.config, f"{name}_token_id", number)
-            if name != "unk":
-                setattr(model.generation_config, f"{name}_token_id", number)
-    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
-    tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
-    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
 
 
 def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
@@ -246,9 +262,8 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
     ]
     if wrong:
         problems.append(f"{len(wrong)} tokens differ, the first is {tokens[wrong[0]]!r}")
-    for name, key in _SPECIAL_TOKENS.items():
-        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if number is not None and getattr(tokenizer, f"{name}_token_id") != number:
+    for name, number in _special_tokens(metadata):
+        if getattr(tokenizer, f"{name}_token_id") != number:
             problems.append(f"{name}_token_id is not {number}")
     bos = metadata.get("tokenizer.ggml.add_bos_token")
     if bos is not None:
@@ -278,6 +293,7 @@ _OF_LEARNER = "learner.pt"
 """State of the optimizer, which only a resumed run reads."""
 
 ADAPTER_CONFIG = "adapter_config.json"
+GENERATION = "generation_config.json"
 _TEXTS = ["*.json", "*.jinja", "*.model", "*.txt"]
 _WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 """Files of a model on the hub: all but weights, and weights without an index of files."""
@@ -350,8 +366,48 @@ def load_errors() -> tuple[type[Exception], ...]:
     return OSError, ValueError, StrictDataclassError
 
 
+EXPORT_MANIFEST = "manifest.json"
+"""File of an exported policy with the digests of the others, in the form of OpenSSF's model signing
+(an in-toto statement), which its tools verify and sign."""
+_PREDICATE = "https://model_signing/signature/v1.0"
+
+
+def write_manifest(folder: Path, name: str) -> None:
+    """Write the manifest of the files in `folder`, whose model has this name."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    digests = {file: file_digest(folder / file) for file in files if (folder / file).is_file()}
+    whole = hashlib.sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": whole}}],
+        "predicateType": _PREDICATE,
+        "predicate": {
+            "serialization": {
+                "method": "files", "hash_type": "sha256", "allow_symlinks": False,
+                "ignore_paths": [EXPORT_MANIFEST],
+            },
+            "resources": [
+                {"name": file, "algorithm": "sha256", "digest": digest}
+                for file, digest in digests.items()
+            ],
+        },
+    }  # fmt: skip
+    write_json(folder / EXPORT_MANIFEST, statement)
+
+
+def _exported_digests(folder: Path) -> dict[str, str]:
+    record = read_json(folder / EXPORT_MANIFEST)
+    if not isinstance(record, dict) or record.get("predicateType") != _PREDICATE:
+        return {}
+    rows = record["predicate"]["resources"]
+    # People write into the model card.
+    return {row["name"]: row["digest"] for row in rows if Path(row["name"]).suffix != ".md"}
+
+
 def check_integrity(model: Path) -> None:
-    """Compare the files of a model with their digests, if it is a policy in a checkpoint."""
+    """Compare the files of a model with their digests, if it is of a checkpoint or exported."""
+    if (model / EXPORT_MANIFEST).is_file():
+        check_digests(model, _exported_digests(model))
     root = model.parent.parent
     if model.parent.name != "policies" or not (root / MANIFEST).is_file():
         return

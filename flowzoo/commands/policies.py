@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -279,6 +279,13 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
+
+
+def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
+    """What the models in this process are and how they speak, by spec."""
+    named = models_of(workflow, policies)
+    known = {spec: model.identity() for spec, model in named.items()}
+    return {spec: asdict(identity) for spec, identity in known.items() if identity is not None}
 
 
 @contextmanager

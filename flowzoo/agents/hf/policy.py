@@ -20,6 +20,7 @@ from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.identity import whole_model
 from flowzoo.agents.model_files import (
+    GENERATION,
     cannot_load,
     check_integrity,
     hide_bars,
@@ -102,6 +103,8 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
         )
         if base != source:
             model.load_adapter(source)
+            if os.path.isfile(os.path.join(source, GENERATION)):
+                model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     except (SafetensorError, *load_errors()) as error:
         raise cannot_load(source, error) from error
     return model.to(device), tokenizer

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.identity import ModelTexts, adapter_base, load_texts
-from flowzoo.agents.model_files import model_source
+from flowzoo.agents.model_files import check_integrity, model_source
 from flowzoo.agents.traits import EngineDType, context_of
 from flowzoo.agents.vllm.backend import (
     Adapter,
@@ -210,4 +210,5 @@ def read_texts(path: str) -> ModelTexts:
             f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "
             "export RUN --policy NAME --merge --out FOLDER`, or choose --engine transformers."
         )
+    check_integrity(Path(path))
     return load_texts(Path(path))

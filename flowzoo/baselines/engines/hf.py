@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from transformers import AutoTokenizer
 
 from flowzoo.agents import Policy, Request, Sampling
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
 from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
-from flowzoo.agents.identity import ModelIdentity, adapter_base, identify
+from flowzoo.agents.identity import ModelIdentity, adapter_base, end_at, identify
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
@@ -72,8 +73,11 @@ def policy_models(
     names: Sequence[str],
     task: str,
     began: Mapping[str, ModelIdentity] = MappingProxyType({}),
+    accept: bool = False,
 ) -> dict[str, PolicyModel]:
     """The starting model of every policy; nothing is loaded. See `load_policies`.
+
+    `accept` takes another model than the run `began` with, too.
 
     Raises:
         UsageError: a model is not the one that the run `began` with, or only an adapter.
@@ -83,7 +87,9 @@ def policy_models(
     for name in names:
         model = _model_of(paths.get(name, config.model), task, began.get(name))
         if name in began:
-            began[name].compare(model, f"the run in {config.directory}")
+            # Checkpoints have no tokenizer of a frozen policy.
+            may = None if name in config.frozen else accept
+            model = began[name].compare(model, f"the run in {config.directory}", may)
         if adapter_base(Path(model.path)) is not None:
             raise UsageError(
                 f"{model.place} holds an adapter, and training starts from a whole model: write "
@@ -129,6 +135,7 @@ def load_policies(
         path = origin.path
         if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
+            tokenizer = _speaking(origin, model, tokenizer)
             policies[name] = LoadedPolicy(FullWeights(model), tokenizer, origin)
             continue
         if path not in shared:
@@ -136,6 +143,7 @@ def load_policies(
             base = LoraBase(model, origin.named, LoraSettings(), origin.revision)
             shared[path] = base, tokenizer
         base, tokenizer = shared[path]
+        tokenizer = _speaking(origin, base.model, tokenizer)
         weights: Weights = (
             FrozenWeights(base.model, base.plain)
             if still
@@ -143,6 +151,14 @@ def load_policies(
         )
         policies[name] = LoadedPolicy(weights, tokenizer, origin, still)
     return policies
+
+
+def _speaking(origin: ModelIdentity, model: Any, tokenizer: Any) -> Any:
+    end_at(model, origin.ends)
+    if not origin.speech:
+        return tokenizer
+    model.config.eos_token_id = model.generation_config.eos_token_id
+    return AutoTokenizer.from_pretrained(origin.speech, trust_remote_code=False)
 
 
 def lora_settings(config: TrainConfig, policy: str) -> LoraSettings:

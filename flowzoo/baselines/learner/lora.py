@@ -17,6 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from flowzoo.agents.model_files import GENERATION
 from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.errors import UsageError, missing_extra
@@ -178,6 +179,7 @@ class LoraWeights:
         state = self.state(keep=folder is not None)
         if folder is not None:
             save_adapter(state, self.model.peft_config[self._label], folder)
+            self.model.generation_config.to_json_file(folder / GENERATION)
 
     def load(self, folder: Path) -> None:
         """Load an adapter that `save` wrote."""
