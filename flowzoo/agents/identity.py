@@ -122,12 +122,17 @@ class ModelIdentity:
         """
         if not self.digests:
             return self.path
+        path = self.find(owner)
+        self.compare(identify(self.place, self.name, self.revision), owner, accept)
+        return path
+
+    def find(self, owner: str) -> str:
+        """Return the path, if there is a model; see `check`."""
         if not os.path.exists(self.path):
             raise UsageError(
                 f"{owner} was made with the model in {self.place}, and there is no such folder: "
                 "put it back, or begin anew"
             )
-        self.compare(identify(self.place, self.name, self.revision), owner, accept)
         return self.path
 
     def compare(self, now: ModelIdentity, owner: str, accept: bool | None = None) -> ModelIdentity:

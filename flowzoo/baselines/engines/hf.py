@@ -85,11 +85,12 @@ def policy_models(
     paths = read_named(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
-        model = _model_of(paths.get(name, config.model), task, began.get(name))
+        owner = f"the run in {config.directory}"
+        model = _model_of(paths.get(name, config.model), task, began.get(name), owner)
         if name in began:
             # Checkpoints have no tokenizer of a frozen policy.
             may = None if name in config.frozen else accept
-            model = began[name].compare(model, f"the run in {config.directory}", may)
+            model = began[name].compare(model, owner, may)
         if adapter_base(Path(model.path)) is not None:
             raise UsageError(
                 f"{model.place} holds an adapter, and training starts from a whole model: write "
@@ -102,12 +103,12 @@ def policy_models(
     return models
 
 
-def _model_of(name: str, task: str, began: ModelIdentity | None) -> ModelIdentity:
+def _model_of(name: str, task: str, began: ModelIdentity | None, owner: str) -> ModelIdentity:
     kind, _, rest = name.partition(":")
     source = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else name
     # A relative path is of the folder that the run began in, and never looked up on the hub.
     if began is not None and not os.path.exists(source):
-        source = began.place
+        source = began.place if began.revision else began.find(owner)
     return identify(source, name, began.revision if began else "")
 
 
