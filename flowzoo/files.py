@@ -158,15 +158,15 @@ def present_digest(path: Path) -> str:
         return file_digest(path)
     parts = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     key = hashlib.sha256(repr((os.path.realpath(path), *parts)).encode()).hexdigest()
-    known = cache_folder() / "digests" / key[:32]
+    record = cache_folder() / "digests" / key[:32]
     with contextlib.suppress(OSError):
-        return known.read_text(encoding="ascii")
+        return record.read_text(encoding="ascii")
     digest = file_digest(path)
     # A file that was just written may change again within the same tick of the clock.
     if time.time_ns() - state.st_ctime_ns > _TICK_NS:
         with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
-            known.parent.mkdir(parents=True, exist_ok=True)
-            replace_text(known, digest)
+            record.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(record, digest)
     return digest
 
 

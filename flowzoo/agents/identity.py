@@ -1,4 +1,4 @@
-"""What a model is and how it speaks: one record, made where it is opened, compared at every reuse.
+"""Identities of models: one record, made where a model is opened, compared at every reuse.
 
 Checkpoints, adapters, exports and evaluations hold the record of their models.
 """
@@ -46,7 +46,7 @@ _SHOWN = 8
 class ModelIdentity:
     """A model by its place, by what decides what it computes, and by how it speaks."""
 
-    place: str
+    location: str
     """Absolute path of its folder or GGUF file, `pocket:NAME`, or its id on the hub."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of its files by name; empty for an id on the hub, or if nothing was recorded."""
@@ -69,7 +69,7 @@ class ModelIdentity:
     speech: str = ""
     """Folder with the tokenizer of a run that went on with another model (`--accept-base`)."""
     accepted: tuple[str, ...] = ()
-    """How that model differs from the one before."""
+    """Differences of that model from the one before."""
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ModelIdentity:
@@ -83,31 +83,33 @@ class ModelIdentity:
     @property
     def path(self) -> str:
         """Folder of the model on this machine, loaded from the hub or converted if need be."""
-        if self.place.startswith(_POCKET):
-            folders = [root / self.place.removeprefix(_POCKET) for root in pocket_roots()]
+        if self.location.startswith(_POCKET):
+            folders = [root / self.location.removeprefix(_POCKET) for root in pocket_roots()]
             return str(next((folder for folder in folders if folder.is_dir()), folders[0]))
-        return model_source(self.place, self.revision)
+        return model_source(self.location, self.revision)
 
     @property
     def named(self) -> str:
         """The name by which other libraries find the model: its folder, or its id on the hub."""
-        return self.place if self.revision else self.path
+        return self.location if self.revision else self.path
 
     @property
     def digest(self) -> str:
         """One digest of what the model computes and how it speaks."""
         files = [part for item in sorted(self.digests.items()) for part in item]
         facts = [str(getattr(self, name)) for name in _FACTS]
-        return key_digest(self.place if self.revision else "", self.revision, *files, *facts).hex()
+        return key_digest(
+            self.location if self.revision else "", self.revision, *files, *facts
+        ).hex()
 
     def changes(self, now: ModelIdentity) -> list[str]:
         """Differences of the model as it is `now` from this record: name, old and new value."""
         names = sorted({*self.digests, *now.digests})
         files = [(name, self.digests.get(name), now.digests.get(name)) for name in names]
         # A record without facts was made before there were any.
-        facts = [(name, getattr(self, name), getattr(now, name)) for name in _FACTS]
-        told = [item for item in facts if self.ends]
-        pairs = [("revision", self.revision, now.revision), *files, *told]
+        names = _FACTS if self.ends else ()
+        facts = [(name, getattr(self, name), getattr(now, name)) for name in names]
+        pairs = [("revision", self.revision, now.revision), *files, *facts]
         return [f"{name} {_short(old)} -> {_short(new)}" for name, old, new in pairs if old != new]
 
     def check(self, owner: str, accept: bool | None = None) -> str:
@@ -123,14 +125,14 @@ class ModelIdentity:
         if not self.digests:
             return self.path
         path = self.find(owner)
-        self.compare(identify(self.place, self.name, self.revision), owner, accept)
+        self.compare(identify(self.location, self.name, self.revision), owner, accept)
         return path
 
     def find(self, owner: str) -> str:
         """Return the path, if there is a model; see `check`."""
         if not os.path.exists(self.path):
             raise UsageError(
-                f"{owner} was made with the model in {self.place}, and there is no such folder: "
+                f"{owner} was made with the model in {self.location}, and there is no such folder: "
                 "put it back, or begin anew"
             )
         return self.path
@@ -144,7 +146,7 @@ class ModelIdentity:
         changes = self.changes(spoken if self.speech else now)
         if changes and not accept:
             raise UsageError(
-                f"{now.place} is not the model that {owner} was made with "
+                f"{now.location} is not the model that {owner} was made with "
                 f"({', '.join(changes[:3])}{' ...' if len(changes) > 3 else ''}): put back what "
                 f"was there, or begin anew{_ACCEPTING if accept is False else ''}"
             )
@@ -166,7 +168,7 @@ class ModelTexts(NamedTuple):
     tokenizer: Any
     config: Any
     generation: Any
-    """Its generation config; None for a model that has none."""
+    """The generation config; None for a model that has none."""
 
 
 def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
@@ -188,7 +190,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
     template = str(tokenizer.chat_template or "")
     quantized = getattr(config, "quantization_config", None)
     identity = ModelIdentity(
-        _place(source),
+        _location(source),
         name=name or source,
         template=key_digest(template).hex() if template else "",
         ends=tuple(
@@ -228,8 +230,8 @@ def load_texts(folder: Path) -> ModelTexts:
     except load_errors() as error:
         raise cannot_load(str(folder), error) from error
     try:
-        own = (folder / GENERATION).is_file()
-        generation = GenerationConfig.from_pretrained(folder if own else base)
+        source = folder if (folder / GENERATION).is_file() else base
+        generation = GenerationConfig.from_pretrained(source)
     except OSError:
         generation = None  # many models have none
     return ModelTexts(tokenizer, config, generation)
@@ -271,7 +273,7 @@ def _computes(file: str) -> bool:
     return Path(file).suffix == ".safetensors" or file in _COMPUTES
 
 
-def _place(source: str) -> str:
+def _location(source: str) -> str:
     if not os.path.exists(source):
         return source
     path = Path(os.path.abspath(source))

@@ -133,10 +133,9 @@ def make_judge(
     static = model is not None and not model.engine.traits.batches_itself
 
     def identity() -> str:
-        known = None if model is None else model.identity()
-        weights = (
-            source if model is None else known.digest if known else f"{model.path} {model.url}"
-        )
+        record = None if model is None else model.identity()
+        weights = f"{model.path} {model.url}" if model else source
+        weights = record.digest if record else weights
         engine = (
             "" if model is None else f"{model.engine.name} {options.get('engine_dtype', 'auto')}"
         )
@@ -180,7 +179,7 @@ class NamedModel(NamedTuple):
         return self.engine.dtype(choice, self.path)
 
     def identity(self) -> ModelIdentity | None:
-        """Return what it is and how it speaks; None: the engine does not say."""
+        """Return the model's identity; None: the engine does not say."""
         return self.engine.identity(self.path)
 
     def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:

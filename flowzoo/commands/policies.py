@@ -282,10 +282,10 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
 
 
 def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
-    """What the models in this process are and how they speak, by spec."""
+    """Identities of the models in this process, by spec."""
     named = models_of(workflow, policies)
-    known = {spec: model.identity() for spec, model in named.items()}
-    return {spec: asdict(identity) for spec, identity in known.items() if identity is not None}
+    identities = {spec: model.identity() for spec, model in named.items()}
+    return {spec: asdict(record) for spec, record in identities.items() if record is not None}
 
 
 @contextmanager

@@ -144,7 +144,7 @@ class Entry:
     scores: Mapping[str, float]
     """Score of every problem, by its id; see `flowzoo.agents.evaluation.comparison`."""
     models: Mapping[str, Any] = field(default_factory=dict)
-    """What the models are and how they speak, by policy."""
+    """Identities of the models, by policy."""
 
     @property
     def accuracy(self) -> float:

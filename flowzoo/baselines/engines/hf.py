@@ -93,7 +93,7 @@ def policy_models(
             model = began[name].compare(model, owner, may)
         if adapter_base(Path(model.path)) is not None:
             raise UsageError(
-                f"{model.place} holds an adapter, and training starts from a whole model: write "
+                f"{model.location} holds an adapter, and training starts from a whole model: write "
                 "one with `flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the "
                 "command of the adapter's run with more --steps to train it further"
             )
@@ -108,7 +108,7 @@ def _model_of(name: str, task: str, began: ModelIdentity | None, owner: str) -> 
     source = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else name
     # A relative path is of the folder that the run began in, and never looked up on the hub.
     if began is not None and not os.path.exists(source):
-        source = began.place if began.revision else began.find(owner)
+        source = began.location if began.revision else began.find(owner)
     return identify(source, name, began.revision if began else "")
 
 

@@ -75,7 +75,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
 
 
 def base_of(model: ModelIdentity | None) -> list[str]:
-    """What the starting weights are and how the model speaks."""
+    """Identity of the starting weights."""
     if model is None:
         return []
     record = {**asdict(model), "digest": model.digest}

@@ -98,7 +98,7 @@ def save(
         "score": score,
         "policies": sorted(learners),
         "frozen": {
-            name: model.place for name, model in (models or {}).items() if name not in learners
+            name: model.location for name, model in (models or {}).items() if name not in learners
         },
         "models": {name: asdict(model) for name, model in (models or {}).items()},
         "state": _plain(state or {}),

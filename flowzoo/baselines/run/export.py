@@ -80,16 +80,16 @@ def export_policy(
             owner = f"the adapter in {source}"
             path = base.check(owner, accept_base)
             if accept_base and base.digests:
-                accepted = base.changes(identify(base.place))
+                accepted = base.changes(identify(base.location))
             _merge(source, path, partial)
         _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
         record: dict[str, Any] = {
             "policy": name, "step": info.step, "score": info.score, "merged": merge,
-            "base": base and base.place, "settings": info.state.get("config"),
+            "base": base and base.location, "settings": info.state.get("config"),
             "model": model and asdict(model), "accepted": accepted,
         }  # fmt: skip
         write_json(partial / EXPORTED, record)
-        alone = None if merge or base is None else base.place
+        alone = None if merge or base is None else base.location
         done = Exported(out, name, info.step, info.score, alone, model)
         if card is not None:
             (partial / "README.md").write_text(card(done), encoding="utf-8")

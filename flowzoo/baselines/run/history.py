@@ -66,7 +66,7 @@ def keep_speech(root: Path, models: Mapping[str, ModelIdentity]) -> dict[str, Mo
 
     Returns the models, with these folders below `speech/`.
     """
-    newest, kept = _newest(root / "checkpoints"), dict(models)
+    newest, spoken = _newest(root / "checkpoints"), dict(models)
     for name, model in models.items():
         if newest is None or not model.accepted or model.speech:
             continue
@@ -75,8 +75,8 @@ def keep_speech(root: Path, models: Mapping[str, ModelIdentity]) -> dict[str, Mo
         for path in newest.policy_path(name).iterdir():
             if is_speech(path.name):
                 shutil.copyfile(path, folder / path.name)
-        kept[name] = replace(model, speech=str(folder))
-    return kept
+        spoken[name] = replace(model, speech=str(folder))
+    return spoken
 
 
 def remedy(root: Path) -> str:

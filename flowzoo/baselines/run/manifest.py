@@ -51,7 +51,7 @@ class CheckpointInfo:
     policies: tuple[str, ...]
     """Policies that were trained."""
     frozen: Mapping[str, str] = field(default_factory=dict)
-    """Place of each frozen policy's model."""
+    """Location of each frozen policy's model."""
     models: Mapping[str, ModelIdentity] = field(default_factory=dict)
     """The model that each policy began with, where it was recorded."""
     files: Mapping[str, Mark] = field(default_factory=dict)

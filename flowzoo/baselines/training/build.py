@@ -129,9 +129,9 @@ def began_with(
     earlier: Earlier | None,
     accept_base: bool,
 ) -> dict[str, ModelIdentity]:
-    """The models of a run, which are those of its newest checkpoint, or accepted ones."""
-    known = earlier.models if earlier else {}
-    models = policy_models(config, names, task, known, accept_base)
+    """The models of a run: the recorded ones of its newest checkpoint, or accepted ones."""
+    recorded = earlier.models if earlier else {}
+    models = policy_models(config, names, task, recorded, accept_base)
     began = {name: policy.model for name, policy in models.items()}
     if any(model.accepted for model in began.values()) and config.engine_traits.own_weights:
         raise UsageError(

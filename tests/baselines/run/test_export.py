@@ -148,7 +148,7 @@ def test_exports_end_where_training_did(rank, tmp_path):
         export_policy(tmp_path / "run", out, merge=merge)
         assert read_json(out / "generation_config.json")["eos_token_id"] == [2, 5]
         record = read_json(out / "flowzoo.json")["model"]
-        assert (record["place"], record["ends"]) == (str(base), [2, 5])
+        assert (record["location"], record["ends"]) == (str(base), [2, 5])
 
 
 def test_an_export_has_a_manifest_that_is_checked(full, tmp_path):
