@@ -5,11 +5,13 @@ A record that carries its own digest (`sealed`) tells a changed byte from what w
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,10 @@ _SEAL = "sha256"
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
 """Errors that mean a file is gone. Others (permissions, too many open files) say nothing about its
 content: it is intact once they are fixed."""
+
+_BIG = 2**24
+"""Bytes of a file whose digest is kept in the cache folder."""
+_TICK_NS = 2_000_000_000
 
 _IN_THE_WAY = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 """Errors that mean something of another kind is at the path."""
@@ -143,6 +149,25 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file."""
     with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def present_digest(path: Path) -> str:
+    """SHA-256 of a file; a big one is read again only after it has changed."""
+    state = path.stat()
+    if state.st_size < _BIG:
+        return file_digest(path)
+    parts = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    key = hashlib.sha256(repr((os.path.realpath(path), *parts)).encode()).hexdigest()
+    record = cache_folder() / "digests" / key[:32]
+    with contextlib.suppress(OSError):
+        return record.read_text(encoding="ascii")
+    digest = file_digest(path)
+    # A file that was just written may change again within the same tick of the clock.
+    if time.time_ns() - state.st_ctime_ns > _TICK_NS:
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
+            record.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(record, digest)
+    return digest
 
 
 def check_digests(folder: Path, digests: Mapping[str, str]) -> None:

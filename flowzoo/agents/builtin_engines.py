@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from flowzoo.agents.engines import Engine, EngineTraits
+from flowzoo.agents.identity import ModelIdentity, identify
 from flowzoo.agents.policy import Policy
 from flowzoo.agents.traits import (
     EngineDType,
@@ -24,6 +25,10 @@ class Transformers(Engine):
     traits: ClassVar[EngineTraits] = EngineTraits(
         own_weights=False, batches_itself=False, int8=True
     )
+
+    def identity(self, model: str) -> ModelIdentity:
+        """Return what its files say."""
+        return identify(model)
 
     def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
         """Load the model here."""
@@ -53,6 +58,10 @@ class VLLM(Engine):
     def dtype(self, choice: EngineDTypeChoice, model: str) -> EngineDType:
         """Return the number format on the device that vLLM takes."""
         return dtype_for(choice, model, vllm_device())
+
+    def identity(self, model: str) -> ModelIdentity:
+        """Return what its files say."""
+        return identify(model)
 
     def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
         """Start an engine in this process."""

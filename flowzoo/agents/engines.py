@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import ClassVar
 
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.model_files import check_model
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, ModelTraits, dtype_for, traits_of
@@ -108,6 +109,14 @@ class Engine(ABC):
             UsageError: no model is found under this name.
         """
         return dtype_for(choice, model, "cpu")
+
+    def identity(self, model: str) -> ModelIdentity | None:
+        """Return what `model` is and how it speaks; None: the engine does not say.
+
+        Raises:
+            UsageError: no model is found under this name.
+        """
+        return None
 
     def model_traits(self, model: str) -> ModelTraits:
         """Return the facts of `model` that the usual reply budget follows from.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from flowzoo.envs.records import Usage
 from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import SaveError
-from flowzoo.files import file_digest
 from flowzoo.functions import call_noted
 from flowzoo.seeding import key_digest
 
@@ -81,18 +79,6 @@ class ReplyCache:
 def encode(text: str) -> bytes:
     """`text` as bytes, halves of surrogate pairs included, which SQLite's texts cannot hold."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def model_identity(path: str) -> str:
-    """SHA-256 of the files of a model's folder, or of a single file; a hub id stays itself."""
-    source = Path(path)
-    if source.is_file():
-        return file_digest(source)
-    if not source.is_dir():
-        return path
-    files = sorted(file for file in source.iterdir() if file.is_file())
-    lines = [f"{file.name} {file_digest(file)}" for file in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class JudgePolicy:

@@ -6,7 +6,7 @@ executed. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import json
 import logging
 import os
@@ -14,15 +14,17 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowzoo.errors import UsageError, need_module
 from flowzoo.files import (
     cache_folder,
     check_digests,
     file_digest,
+    present_digest,
     read_json,
     read_sealed,
     write_json,
@@ -50,6 +52,11 @@ _SHAPE = {
 """Fields of a configuration, and the keys of the metadata that state the same."""
 
 
+def pocket_roots() -> tuple[Path, Path]:
+    """The folders with a folder of each pocket model: shipped ones, and made ones."""
+    return Path(__file__).parent / "pocket", cache_folder() / "pocket"
+
+
 def is_gguf(source: str | os.PathLike[str]) -> bool:
     """Return whether `source` names a GGUF file."""
     return os.fspath(source).endswith(SUFFIX)
@@ -67,29 +74,25 @@ def check_gguf(source: str) -> None:
     need_module("gguf", _PURPOSE)
 
 
-def model_source(source: str | os.PathLike[str]) -> str:
-    """Return `source`, or the converted folder if it is a GGUF file; converts on first use."""
+def model_source(
+    source: str | os.PathLike[str], revision: str = "", *, weights: bool = True
+) -> str:
+    """The folder of a model: `source`, its conversion if it is a GGUF file, its copy of the hub.
+
+    Args:
+        source: a folder, a GGUF file, which is converted on first use, or an id on the hub.
+        revision: commit of an id on the hub; by default its newest.
+        weights: load the weights of an id on the hub, too.
+    """
     path = os.fspath(source)
     if not is_gguf(path):
-        return path
+        return path if is_local(path) else _hub_folder(path, revision, weights)
     check_gguf(path)
-    digest = _present_digest(Path(path))
+    digest = present_digest(Path(path))
     folder = cache_folder() / "gguf" / f"{Path(path).stem}-{digest[:16]}"
     if not (folder / SOURCE_FILE).is_file():
         _convert(Path(path), digest, folder)
     return str(folder)
-
-
-def _present_digest(path: Path) -> str:
-    # A process reads a file once, unless it changes.
-    status = path.stat()
-    return _file_digest(path, status.st_size, status.st_mtime_ns)
-
-
-@functools.cache
-def _file_digest(path: Path, size: int, modified_ns: int) -> str:
-    # Size and time of the last change are part of the cache's key.
-    return file_digest(path)
 
 
 def _convert(path: Path, digest: str, folder: Path) -> None:
@@ -99,10 +102,13 @@ def _convert(path: Path, digest: str, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         metadata = _read_metadata(path)
-        model, tokenizer = _load(path, metadata)
-        _check_model(path, metadata, model)
+        # Before the weights, which take most of the time.
+        tokenizer = _load_tokenizer(path, metadata)
         _check_tokenizer(path, metadata, tokenizer)
+        model = _load_weights(path, metadata)
+        _check_model(path, metadata, model)
         model.save_pretrained(partial)
+        tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
         tokenizer.save_pretrained(partial)
         (partial / "README.md").write_text(_card(path, digest, metadata), encoding="utf-8")
         write_json(partial / SOURCE_FILE, {"file": path.name, "sha256": digest})
@@ -129,37 +135,62 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     return metadata
 
 
-def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
-    # In float32, which holds each dequantized value exactly.
+@contextmanager
+def _reading(path: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
+    # transformers, which raises errors of any type.
     need_module("torch", _PURPOSE)
     need_module("transformers", _PURPOSE)
-    import torch
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoTokenizer,
-        GgufConfig,
-        modeling_gguf_pytorch_utils,
-    )
-    from transformers.utils import logging
-
-    hide_bars()
-    # Its own bar, which transformers' switch does not reach.
-    vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
-            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
-        )  # fmt: skip
-        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         architecture = metadata.get("general.architecture")
         raise UsageError(
             f"transformers cannot read {path} (architecture {architecture}): {error}. Use a model "
             "in Hugging Face layout instead."
         ) from error
+
+
+def _load_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Any:
+    with _reading(path, metadata):
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokens = metadata["tokenizer.ggml.tokens"]
+    # transformers puts its defaults in place of the file's special tokens.
+    for name, number in _special_tokens(metadata):
+        setattr(tokenizer, f"{name}_token", tokens[number])
+    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
+    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
+    return tokenizer
+
+
+def _special_tokens(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for name, key in _SPECIAL_TOKENS.items():
+        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None:
+            yield name, number
+
+
+def _load_weights(path: Path, metadata: Mapping[str, Any]) -> Any:
+    # In float32, which holds each dequantized value exactly.
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig, modeling_gguf_pytorch_utils
+    from transformers.utils import logging
+
+    hide_bars()
+    # Its own bar, which transformers' switch does not reach.
+    vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
+    with _reading(path, metadata):
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
+            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
+        )  # fmt: skip
     _check_weights(path, info)
-    _set_tokens(metadata, model, tokenizer)
-    return model, tokenizer
+    for name, number in _special_tokens(metadata):
+        setattr(model.config, f"{name}_token_id", number)
+        if name != "unk":
+            setattr(model.generation_config, f"{name}_token_id", number)
+    return model
 
 
 def save_model(model: Any, folder: Path, **options: Any) -> None:
@@ -171,7 +202,7 @@ def save_model(model: Any, folder: Path, **options: Any) -> None:
         model.save_pretrained(folder, **options)
     finally:
         model.generation_config = generation
-    generation.to_json_file(folder / "generation_config.json")
+    generation.to_json_file(folder / GENERATION)
 
 
 def hide_bars() -> None:
@@ -190,21 +221,6 @@ def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
                 f"transformers cannot read {path}: {kind.replace('_', ' ')} {', '.join(names[:3])}"
                 f"{' ...' if len(names) > 3 else ''}. Use a model in Hugging Face layout instead."
             )
-
-
-def _set_tokens(metadata: Mapping[str, Any], model: Any, tokenizer: Any) -> None:
-    # transformers puts its defaults in place of the file's special tokens.
-    tokens = metadata["tokenizer.ggml.tokens"]
-    for name, key in _SPECIAL_TOKENS.items():
-        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if number is not None:
-            setattr(tokenizer, f"{name}_token", tokens[number])
-            setattr(model.config, f"{name}_token_id", number)
-            if name != "unk":
-                setattr(model.generation_config, f"{name}_token_id", number)
-    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
-    tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
-    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
 
 
 def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
@@ -246,9 +262,8 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
     ]
     if wrong:
         problems.append(f"{len(wrong)} tokens differ, the first is {tokens[wrong[0]]!r}")
-    for name, key in _SPECIAL_TOKENS.items():
-        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if number is not None and getattr(tokenizer, f"{name}_token_id") != number:
+    for name, number in _special_tokens(metadata):
+        if getattr(tokenizer, f"{name}_token_id") != number:
             problems.append(f"{name}_token_id is not {number}")
     bos = metadata.get("tokenizer.ggml.add_bos_token")
     if bos is not None:
@@ -278,8 +293,10 @@ _OF_LEARNER = "learner.pt"
 """State of the optimizer, which only a resumed run reads."""
 
 ADAPTER_CONFIG = "adapter_config.json"
-BASE_FILE = "base.json"
-"""The base of a saved adapter, beside it: fields of a `ModelIdentity`."""
+GENERATION = "generation_config.json"
+_TEXTS = ["*.json", "*.jinja", "*.model", "*.txt"]
+_WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
+"""Files of a model on the hub: all but weights, and weights without an index of files."""
 
 _logged: set[str] = set()
 _DESCRIBED_BY = ("config.json", ADAPTER_CONFIG, "params.json")
@@ -305,94 +322,41 @@ def check_model(source: str) -> None:
         )
 
 
-_READ = {".safetensors", ".json", ".jinja", ".model", ".txt"}
-"""Kinds of files that are read of a model: weights, configurations, tokenizer, chat templates."""
-_MORE_TEMPLATES = "additional_chat_templates"
+def is_local(source: str) -> bool:
+    """Return whether `source` is no id on the hub."""
+    return os.path.exists(source) or _NAME.fullmatch(source) is None
 
 
-class ModelIdentity(NamedTuple):
-    """A model by its place, and by what decides what it computes and how it speaks."""
+def _hub_folder(name: str, revision: str, weights: bool) -> str:
+    from huggingface_hub import constants, snapshot_download
 
-    path: str
-    """Absolute path of its folder, or its id on the hub."""
-    digests: Mapping[str, str]
-    """SHA-256 of its files by name, or the `revision` of an id; empty: nothing was recorded."""
+    if name not in _logged:
+        _logged.add(name)
+        _log.warning("there is no folder %s: looking for a model of that name on the hub", name)
 
-    def check(self, owner: str) -> str:
-        """Return the path, if the model there is the recorded one.
+    def load(files: Iterable[str]) -> str:
+        return snapshot_download(
+            name, revision=revision or None, allow_patterns=[*files],
+            local_files_only=constants.HF_HUB_OFFLINE,
+        )  # fmt: skip
 
-        Args:
-            owner: what was made with the model, as the error names it.
-
-        Raises:
-            UsageError: the model has changed, or is gone.
-        """
-        if os.path.isabs(self.path) and not os.path.isdir(self.path):
-            raise UsageError(
-                f"{owner} was made with the model in {self.path}, and there is no such folder: put "
-                "it back, or train anew"
-            )
-        if not self.digests:
-            check_model(self.path)
-            return self.path
-        changes = identify(self.path).digests.items() ^ self.digests.items()
-        if changes:
-            names = sorted({name for name, _ in changes})
-            raise UsageError(
-                f"{self.path} is not the model that {owner} was made with (other: "
-                f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''}): put back what was "
-                "there, or train anew"
-            )
-        return self.path
-
-
-def identify(source: str) -> ModelIdentity:
-    """Return the identity of the model in a folder or of an id on the hub.
-
-    Raises:
-        UsageError: there is no such folder, and the hub has no such model.
-    """
-    check_model(source)
-    folder = Path(source)
-    if not folder.is_dir():
-        return ModelIdentity(source, {"revision": _revision(source)})
-    files = (*folder.iterdir(), *(folder / _MORE_TEMPLATES).glob("*"))
-    digests = {
-        str(file.relative_to(folder)): _present_digest(file)
-        for file in sorted(files)
-        if _READ.intersection(file.suffixes) and file.is_file()
-    }
-    return ModelIdentity(os.path.abspath(source), digests)
-
-
-def _revision(name: str) -> str:
-    from transformers.utils.hub import cached_file, extract_commit_hash
-
-    log_hub_lookup(name)
     try:
-        return extract_commit_hash(cached_file(name, "config.json"), None) or ""
+        folder = load(_TEXTS)
+        if weights:
+            index = Path(folder) / "model.safetensors.index.json"
+            shards = read_json(index)["weight_map"].values() if index.is_file() else _WEIGHTS
+            load(sorted({*shards}))
     except load_errors() as error:
-        raise UsageError(
-            f"cannot load a model from {name!r}; expected a folder with config.json, tokenizer "
-            f"files and *.safetensors, or a model id of the hub: {error}"
-        ) from error
+        raise cannot_load(name, error) from error
+    return folder
 
 
-def adapter_base(folder: Path) -> ModelIdentity | None:
-    """The base of the adapter in `folder` as it was recorded; None if there is a whole model."""
-    if (folder / "config.json").is_file() or not (folder / ADAPTER_CONFIG).is_file():
-        return None
-    path = read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
-    if not path:
-        raise UsageError(f"{folder / ADAPTER_CONFIG} must name a base_model_name_or_path: add it")
-    record = folder / BASE_FILE
-    return ModelIdentity(path, read_json(record)["digests"] if record.is_file() else {})
-
-
-def whole_model(source: str) -> str:
-    """Return `source`, or the base on which it is an adapter, if that has not changed."""
-    base = adapter_base(Path(source))
-    return source if base is None else base.check(f"the adapter in {source}")
+def cannot_load(source: str, error: Exception) -> UsageError:
+    """The error of a model that transformers cannot read."""
+    return UsageError(
+        f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
+        f"files and *.safetensors, or a model id of the hub: {error}"
+    )
 
 
 def load_errors() -> tuple[type[Exception], ...]:
@@ -402,15 +366,48 @@ def load_errors() -> tuple[type[Exception], ...]:
     return OSError, ValueError, StrictDataclassError
 
 
-def log_hub_lookup(source: str) -> None:
-    """Log once per process that `source` is not a local folder and is looked up on the hub."""
-    if source not in _logged and not os.path.isdir(source):
-        _logged.add(source)
-        _log.warning("there is no folder %s: looking for a model of that name on the hub", source)
+EXPORT_MANIFEST = "manifest.json"
+"""File of an exported policy with the digests of the others, in the form of OpenSSF's model signing
+(an in-toto statement), which its tools verify and sign."""
+_PREDICATE = "https://model_signing/signature/v1.0"
+
+
+def write_manifest(folder: Path, name: str) -> None:
+    """Write the manifest of the files in `folder`, whose model has this name."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    digests = {file: file_digest(folder / file) for file in files if (folder / file).is_file()}
+    whole = hashlib.sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": whole}}],
+        "predicateType": _PREDICATE,
+        "predicate": {
+            "serialization": {
+                "method": "files", "hash_type": "sha256", "allow_symlinks": False,
+                "ignore_paths": [EXPORT_MANIFEST],
+            },
+            "resources": [
+                {"name": file, "algorithm": "sha256", "digest": digest}
+                for file, digest in digests.items()
+            ],
+        },
+    }  # fmt: skip
+    write_json(folder / EXPORT_MANIFEST, statement)
+
+
+def _exported_digests(folder: Path) -> dict[str, str]:
+    record = read_json(folder / EXPORT_MANIFEST)
+    if not isinstance(record, dict) or record.get("predicateType") != _PREDICATE:
+        return {}
+    rows = record["predicate"]["resources"]
+    # People write into the model card.
+    return {row["name"]: row["digest"] for row in rows if Path(row["name"]).suffix != ".md"}
 
 
 def check_integrity(model: Path) -> None:
-    """Compare the files of a model with their digests, if it is a policy in a checkpoint."""
+    """Compare the files of a model with their digests, if it is of a checkpoint or exported."""
+    if (model / EXPORT_MANIFEST).is_file():
+        check_digests(model, _exported_digests(model))
     root = model.parent.parent
     if model.parent.name != "policies" or not (root / MANIFEST).is_file():
         return

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, plugin_engines
 from flowzoo.agents.human import HumanPolicy
-from flowzoo.agents.judge import JUDGE_SAMPLING, JudgePolicy, model_identity
+from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.judge import JUDGE_SAMPLING, JudgePolicy
 from flowzoo.agents.openai.endpoint import Endpoint
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
@@ -111,7 +112,7 @@ def make_judge(
     """The judge that `spec` describes, opened when it is first asked.
 
     Replies are kept in `judge.sqlite` of the cache folder, but for a script's, by the digest of the
-    model's files (of an endpoint or hub model: its name), sampling, thinking switch and chat.
+    model's identity (of an endpoint: its name), sampling, thinking switch and chat.
     `endpoints` has endpoints by name; `options` are `engine`, `endpoint`, `engine_dtype`,
     `engine_memory` and `seed` of `make_policy`.
 
@@ -132,7 +133,9 @@ def make_judge(
     static = model is not None and not model.engine.traits.batches_itself
 
     def identity() -> str:
-        weights = source if model is None else f"{model_identity(model.path)} {model.url}"
+        record = None if model is None else model.identity()
+        weights = f"{model.path} {model.url}" if model else source
+        weights = record.digest if record else weights
         engine = (
             "" if model is None else f"{model.engine.name} {options.get('engine_dtype', 'auto')}"
         )
@@ -174,6 +177,10 @@ class NamedModel(NamedTuple):
         if choice == "int8" and not self.engine.traits.int8:
             raise UsageError(no_int8(self.engine.name))
         return self.engine.dtype(choice, self.path)
+
+    def identity(self) -> ModelIdentity | None:
+        """Return the model's identity; None: the engine does not say."""
+        return self.engine.identity(self.path)
 
     def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:
         """Start the engine, or connect to the server; `options` go to its policy."""

@@ -8,11 +8,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.template import thinks_unasked
-from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source, whole_model
-from flowzoo.errors import UsageError
+from flowzoo.agents.identity import load_texts, whole_model
+from flowzoo.agents.model_files import cannot_load, load_errors, model_source
 
 _log = logging.getLogger("flowzoo")
 
@@ -67,15 +68,11 @@ def weights_at(source: str) -> float:
     # Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
     from transformers import AutoConfig
 
-    source = whole_model(model_source(source))
-    log_hub_lookup(source)
+    source = whole_model(model_source(source, weights=False))
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except load_errors() as error:
-        raise UsageError(
-            f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
-            f"files and *.safetensors, or a model id of the hub: {error}"
-        ) from error
+        raise cannot_load(source, error) from error
     try:
         return count_weights(config)
     except ValueError:
@@ -177,25 +174,11 @@ def traits_of(source: str) -> ModelTraits:
     """Read a model's traits from its configuration and tokenizer."""
     if source.partition(":")[0] == "pocket":
         return ModelTraits()
-    # Late: a run whose settings say it all does not need it.
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-
-    source = model_source(source)
-    base = whole_model(source)
-    log_hub_lookup(base)
+    texts = load_texts(Path(model_source(source, weights=False)))
     try:
-        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        weights = count_weights(config)
-    except load_errors() as error:
-        raise UsageError(
-            f"cannot load a model from {source!r}, whose settings are to be found by its "
-            f"configuration; expected a folder with config.json and tokenizer files, or a model id "
-            f"of the hub: {error}"
-        ) from error
-    try:
-        generation = GenerationConfig.from_pretrained(base).to_diff_dict()
-    except OSError:  # many models have none
-        generation = {}
-    context = context_of(config) or math.inf
-    return ModelTraits(weights, context, thinks_unasked(tokenizer), generation)
+        weights = count_weights(texts.config)
+    except ValueError as error:
+        raise cannot_load(source, error) from error
+    generation = texts.generation.to_diff_dict() if texts.generation else {}
+    context = context_of(texts.config) or math.inf
+    return ModelTraits(weights, context, thinks_unasked(texts.tokenizer), generation)

@@ -272,7 +272,7 @@ def votes(options: Options, play: Any) -> int:
 
 def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     """Settings that affect the results, as plain values."""
-    from flowzoo.commands.policies import engine_dtypes
+    from flowzoo.commands.policies import engine_dtypes, model_records
 
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
@@ -290,6 +290,7 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
         del settings["problems"]["program"]
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
+    settings["models"] = model_records(workflow, options.policies)
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
     return json.loads(json.dumps(settings, default=str))

@@ -26,6 +26,8 @@ class Options:
     """`best` (by validation accuracy), `last`, or the number of a step with a checkpoint."""
     merge: bool = False
     """Merge a LoRA adapter into its base and write the whole model."""
+    accept_base: bool = False
+    """Merge although the base has changed; the export's record says how."""
 
 
 def run(options: Options) -> int:
@@ -39,7 +41,7 @@ def run(options: Options) -> int:
 
     def card(done: Exported) -> str:
         read = read_run(options.run, options.run.resolve().name)
-        subject = CardSubject(done.policy, done.step, done.base is not None)
+        subject = CardSubject(done.policy, done.step, done.base is not None, done.model)
         return model_card(read, subject, options.out.resolve().name)
 
     done = export_policy(
@@ -48,6 +50,7 @@ def run(options: Options) -> int:
         policy=options.policy,
         step=options.step,
         merge=options.merge,
+        accept_base=options.accept_base,
         card=card,
     )
     score = "not evaluated"

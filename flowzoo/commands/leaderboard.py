@@ -220,7 +220,8 @@ def play_cells(
                 "; ".join([str(error), *getattr(error, "__notes__", ())]).split()
             )
             continue
-        entries.append(Entry(cell.name, cell.policy, folder, summary, scores))
+        models = evaluation.settings["models"]
+        entries.append(Entry(cell.name, cell.policy, folder, summary, scores, models))
     return entries, failures
 
 

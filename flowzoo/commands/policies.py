@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -279,6 +279,13 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
+
+
+def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
+    """Identities of the models in this process, by spec."""
+    named = models_of(workflow, policies)
+    identities = {spec: model.identity() for spec, model in named.items()}
+    return {spec: asdict(record) for spec, record in identities.items() if record is not None}
 
 
 @contextmanager

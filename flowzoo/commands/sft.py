@@ -45,6 +45,9 @@ class Options:
     settings: SftConfig = field(default_factory=lambda: SftConfig(workflow=""))
     restart: bool = False
     """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
+    accept_base: bool = False
+    """Go on although the model that the run began with has changed: with the tokenizer, chat
+    template and end tokens of the run's checkpoint, on the new weights. It is recorded."""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
@@ -97,7 +100,9 @@ def open_trainer(options: Options) -> SupervisedTrainer:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
     from flowzoo.commands.problems import grading_of
 
-    trainer = SupervisedTrainer(options.settings, restart=options.restart)
+    trainer = SupervisedTrainer(
+        options.settings, restart=options.restart, accept_base=options.accept_base
+    )
     grading_of(trainer.workflow)
     if not options.json:
         print_data(trainer.counts.plain())

@@ -47,6 +47,9 @@ class Options:
     `paper/voting-math@pocket`, or a path to a .toml file. Command-line options override it."""
     restart: bool = False
     """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
+    accept_base: bool = False
+    """Go on although the model that the run began with has changed: with the tokenizer, chat
+    template and end tokens of the run's checkpoint, on the new weights. It is recorded."""
     deviations: bool = False
     """Only print the settings of a bundled `config` beside the published ones: field, published,
     ours, reason of the difference. Nothing is loaded."""
@@ -79,7 +82,9 @@ def run(options: Options) -> int:
         return kept_of_run(root, done, steps, options.restart)
 
     with interruptible(kept):
-        trainer = import_trainer()(options.settings, restart=options.restart)
+        trainer = import_trainer()(
+            options.settings, restart=options.restart, accept_base=options.accept_base
+        )
         tell_start(trainer)
         done = trainer.state.step
         with step_progress(steps, done, step_note, evaluation_line) as on_step:
@@ -154,7 +159,8 @@ def follow(options: Options) -> int:
     """Train as a rank without output."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
-    import_trainer()(options.settings, restart=options.restart).train()
+    trainer = import_trainer()
+    trainer(options.settings, restart=options.restart, accept_base=options.accept_base).train()
     return 0
 
 

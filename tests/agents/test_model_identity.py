@@ -2,21 +2,26 @@
 
 import json
 import os
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
-from flowzoo.agents.model_files import ModelIdentity, adapter_base, identify, whole_model
+from flowzoo.agents.identity import ModelIdentity, adapter_base, identify, whole_model
+from flowzoo.agents.pocket import pocket_path
 from flowzoo.errors import UsageError
+from flowzoo.files import file_digest, present_digest
 
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "generation_config.json")
+FILES = (
+    "config.json", "flowzoo.json", "generation_config.json", "model.safetensors",
+    "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
 
 
 def write_model(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    for name in FILES:
-        (folder / name).write_text("{}")
+    shutil.copytree(pocket_path("math", "xs"), folder)
     return folder
 
 
@@ -24,7 +29,7 @@ def write_adapter(folder: Path, base: str, record: ModelIdentity | None = None) 
     folder.mkdir()
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
     if record is not None:
-        (folder / "base.json").write_text(json.dumps(record._asdict()))
+        (folder / "base.json").write_text(json.dumps(asdict(record)))
     return folder
 
 
@@ -32,23 +37,48 @@ def test_what_a_model_computes_and_how_it_speaks_is_digested(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     folder = write_model(tmp_path / "m" / "base")
     before = identify("m/base")
-    assert (before.path, sorted(before.digests)) == (str(folder), sorted(FILES))
+    files = (*FILES, "chat_template.jinja")
+    assert (before.name, before.location) == ("m/base", str(folder))
+    assert sorted(before.digests) == sorted(files)
+    assert (before.ends, before.tools, before.dtype) == ((2,), "", "bfloat16")
+    assert ModelIdentity.read(json.loads(json.dumps(asdict(before)))) == before
     for other in ("README.md", ".gitattributes", "learner.pt"):
         (folder / other).write_text("no part of the model")
     assert identify("m/base") == before
     assert before.check("the run") == str(folder)
     (folder / "additional_chat_templates").mkdir()
-    for name in (*FILES, "chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
-        (folder / name).write_text("other")
-        with pytest.raises(UsageError, match=name) as caught:
+    for name in (*files, "additional_chat_templates/tool_use.jinja"):
+        content = (folder / name).read_bytes() if (folder / name).exists() else b""
+        (folder / name).write_bytes(content + b" ")
+        with pytest.raises(UsageError) as caught:
             before.check("the run in runs/a")
         text = str(caught.value)
         assert text.startswith(f"{folder} is not the model that the run in runs/a was made with")
+        old = before.digests.get(name, "none")[:8]
+        assert f"({name} {old} -> {identify(str(folder)).digests[name][:8]}" in text
         assert "\n" not in text
         before = identify(str(folder))
 
 
-def test_an_id_of_the_hub_is_known_by_its_revision(tmp_path, monkeypatch):
+def test_a_change_of_how_a_model_speaks_is_told_by_its_meaning(tmp_path):
+    folder = write_model(tmp_path / "base")
+    before = identify(str(folder))
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 5]}')
+    with pytest.raises(UsageError, match=r"ends \(2,\) -> \(2,5\)\): put back"):
+        before.check("the run")
+
+
+def test_a_pocket_model_is_known_by_its_id_and_digests():
+    identity = identify(str(pocket_path("math", "xs")))
+    assert identity.location == "pocket:math-xs"
+    assert identity.path == str(pocket_path("math", "xs"))
+    assert identify("pocket:math-xs").digests == identity.digests
+    error = pytest.raises(UsageError, match="pocket:math-xs is not the model that the run")
+    with error:
+        replace(identity, digests={**identity.digests, "config.json": "0" * 64}).check("the run")
+
+
+def test_an_id_of_the_hub_is_opened_again_at_its_revision(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     cache = tmp_path / "models--owner--name"
     (cache / "refs").mkdir(parents=True)
@@ -56,11 +86,31 @@ def test_an_id_of_the_hub_is_known_by_its_revision(tmp_path, monkeypatch):
         write_model(cache / "snapshots" / revision)
     (cache / "refs" / "main").write_text("a" * 40)
     before = identify("owner/name")
-    assert before == ModelIdentity("owner/name", {"revision": "a" * 40})
-    assert before.check("the run") == "owner/name"
+    assert (before.location, before.revision, before.named) == (
+        "owner/name",
+        "a" * 40,
+        "owner/name",
+    )
     (cache / "refs" / "main").write_text("b" * 40)
-    with pytest.raises(UsageError, match=r"owner/name is not the model .*\(other: revision\)"):
-        before.check("the run")
+    assert identify("owner/name").revision == "b" * 40
+    assert before.check("the run") == str(cache / "snapshots" / ("a" * 40))
+
+
+def test_the_digest_of_a_big_file_is_kept_until_the_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("flowzoo.files._TICK_NS", 0)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(2**24))
+    digest = present_digest(file)
+    (kept,) = (tmp_path / "cache" / "digests").iterdir()
+    assert kept.read_text() == digest == file_digest(file)
+    kept.write_text("as it was kept")
+    assert present_digest(file) == "as it was kept"
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    with file.open("r+b") as opened:
+        opened.write(b"other")
+    os.utime(file, ns=times)  # size and time are those of before
+    assert present_digest(file) == file_digest(file) != digest
 
 
 def test_an_adapter_names_its_base(tmp_path):
@@ -70,7 +120,8 @@ def test_an_adapter_names_its_base(tmp_path):
     assert whole_model(str(with_record)) == whole_model(str(of_others)) == str(base)
     assert whole_model(str(base)) == str(base)
     assert adapter_base(base) is None
-    (base / "model.safetensors").write_text("other")
+    with (base / "model.safetensors").open("ab") as file:
+        file.write(b" ")
     assert whole_model(str(of_others)) == str(base)
     with pytest.raises(UsageError, match=f"{base} is not the model that the adapter in"):
         whole_model(str(with_record))

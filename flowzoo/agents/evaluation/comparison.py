@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,8 @@ class Entry:
     summary: Mapping[str, Any]
     scores: Mapping[str, float]
     """Score of every problem, by its id; see `flowzoo.agents.evaluation.comparison`."""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """Identities of the models, by policy."""
 
     @property
     def accuracy(self) -> float:
@@ -194,6 +196,7 @@ def _row(entry: Entry, best: Entry) -> dict[str, Any]:
         "calls": summary["calls"],
         "usage": summary["usage"],
         "folder": str(entry.folder),
+        "models": dict(entry.models),
     }
 
 

@@ -18,13 +18,14 @@ from typing import Any, Self
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
+from flowzoo.agents.identity import whole_model
 from flowzoo.agents.model_files import (
+    GENERATION,
+    cannot_load,
     check_integrity,
     hide_bars,
     load_errors,
-    log_hub_lookup,
     model_source,
-    whole_model,
 )
 from flowzoo.agents.policy import (
     Batching,
@@ -92,19 +93,20 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     """
     source = model_source(source)
     check_integrity(Path(source))
-    log_hub_lookup(whole_model(source))
+    base = whole_model(source)
     warm()
     hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            base, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
+        if base != source:
+            model.load_adapter(source)
+            if os.path.isfile(os.path.join(source, GENERATION)):
+                model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     except (SafetensorError, *load_errors()) as error:
-        raise UsageError(
-            f"cannot load a model from {source!r}; expected a folder with config.json, "
-            f"tokenizer files and *.safetensors, or a model id of the hub: {error}"
-        ) from error
+        raise cannot_load(source, error) from error
     return model.to(device), tokenizer
 
 

@@ -15,12 +15,12 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from flowzoo.agents.model_files import pocket_roots
 from flowzoo.errors import UsageError, unknown
-from flowzoo.files import cache_folder
 
 PocketScale = Literal["default", "xs", "s", "m", "l", "xl"]
 
-_HERE = Path(__file__).parent
+_HERE, _ = pocket_roots()
 _MINUTES = {  # to make a model that is not shipped, on one core, where it was measured
     ("math", "s"): 16, ("math", "m"): 45, ("code", "s"): 20, ("code", "m"): 30,
 }  # fmt: skip
@@ -105,7 +105,7 @@ def shipped_folder(task: str, scale: str) -> Path:
 
 def made_folder(task: str, scale: str) -> Path:
     """Folder where a model that is not shipped is made and looked for, in the cache folder."""
-    return cache_folder() / "pocket" / f"{task}-{scale}"
+    return pocket_roots()[1] / f"{task}-{scale}"
 
 
 def pocket_task(name: str) -> str:

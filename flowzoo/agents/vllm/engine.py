@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.model_files import adapter_base, check_integrity, load_errors, model_source
+from flowzoo.agents.identity import ModelTexts, adapter_base, load_texts
+from flowzoo.agents.model_files import check_integrity, model_source
 from flowzoo.agents.traits import EngineDType, context_of
 from flowzoo.agents.vllm.backend import (
     Adapter,
@@ -34,7 +34,7 @@ from flowzoo.agents.vllm.backend import (
     shared_memory,
 )
 from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings, cache_bytes
-from flowzoo.errors import UsageError, missing_extra, unknown
+from flowzoo.errors import UsageError, unknown
 
 
 class WeightsGate:
@@ -89,11 +89,6 @@ class WeightsGate:
             return opening
 
 
-try:
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-except ImportError as error:
-    raise missing_extra(error.name or "transformers", "train", "the vllm engine") from error
-
 _NUMBERS = itertools.count(1)
 """Numbers of adapters: vLLM needs them unique in an engine, so they are unique in the process."""
 
@@ -130,7 +125,7 @@ class VLLMEngine:
         None is the number format of a server.
         """
         self.path, self.dtype = model_source(path), dtype
-        self.tokenizer, config, generation = load_texts(self.path)
+        self.tokenizer, config, generation = read_texts(self.path)
         ends = SimpleNamespace(config=config, generation_config=generation)
         self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
         limit = context_of(config) or 2**62
@@ -149,7 +144,7 @@ class VLLMEngine:
         """An engine on this machine, started."""
         chosen = settings or EngineSettings()
         source = model_source(path)
-        config = load_texts(source)[1]
+        config = read_texts(source).config
         limit = context_of(config) or chosen.max_context
         context = min(chosen.max_context or limit, limit)
         needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
@@ -208,26 +203,12 @@ class VLLMEngine:
         self._files.cleanup()
 
 
-def load_texts(path: str) -> tuple[Any, Any, Any]:
-    """Tokenizer, config and generation config (or None) of the model at `path`."""
-    folder = Path(path)
-    check_integrity(folder)
-    warm()
-    if adapter_base(folder) is not None:
+def read_texts(path: str) -> ModelTexts:
+    """Tokenizer and configurations of the whole model at `path`."""
+    if adapter_base(Path(path)) is not None:
         raise UsageError(
             f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "
             "export RUN --policy NAME --merge --out FOLDER`, or choose --engine transformers."
         )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except load_errors() as error:
-        raise UsageError(
-            f"cannot load a tokenizer and a config from {path!r}; expected a folder in Hugging "
-            f"Face layout, or a model id of the hub: {error}"
-        ) from error
-    try:
-        generation = GenerationConfig.from_pretrained(path)
-    except OSError:
-        generation = None  # many models have none
-    return tokenizer, config, generation
+    check_integrity(Path(path))
+    return load_texts(Path(path))

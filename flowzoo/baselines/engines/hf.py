@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from transformers import AutoTokenizer
 
 from flowzoo.agents import Policy, Request, Sampling
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
 from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
-from flowzoo.agents.model_files import ModelIdentity, adapter_base, identify, model_source
+from flowzoo.agents.identity import ModelIdentity, adapter_base, end_at, identify
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
@@ -72,8 +73,11 @@ def policy_models(
     names: Sequence[str],
     task: str,
     began: Mapping[str, ModelIdentity] = MappingProxyType({}),
+    accept: bool = False,
 ) -> dict[str, PolicyModel]:
     """The starting model of every policy; nothing is loaded. See `load_policies`.
+
+    `accept` takes another model than the run `began` with, too.
 
     Raises:
         UsageError: a model is not the one that the run `began` with, or only an adapter.
@@ -81,29 +85,31 @@ def policy_models(
     paths = read_named(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
-        path = _model_path(paths.get(name, config.model), task, began.get(name))
+        owner = f"the run in {config.directory}"
+        model = _model_of(paths.get(name, config.model), task, began.get(name), owner)
         if name in began:
-            began[name]._replace(path=path).check(f"the run in {config.directory}")
-        if adapter_base(Path(path)) is not None:
+            # Checkpoints have no tokenizer of a frozen policy.
+            may = None if name in config.frozen else accept
+            model = began[name].compare(model, owner, may)
+        if adapter_base(Path(model.path)) is not None:
             raise UsageError(
-                f"{path} holds an adapter, and training starts from a whole model: write one with "
-                "`flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the command of "
-                "the adapter's run with more --steps to train it further"
+                f"{model.location} holds an adapter, and training starts from a whole model: write "
+                "one with `flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the "
+                "command of the adapter's run with more --steps to train it further"
             )
         still = name in config.frozen
         adapter = of_policy(config, name).lora_rank > 0 and not still
-        models[name] = PolicyModel(identify(path), adapter, still)
+        models[name] = PolicyModel(model, adapter, still)
     return models
 
 
-def _model_path(name: str, task: str, began: ModelIdentity | None) -> str:
+def _model_of(name: str, task: str, began: ModelIdentity | None, owner: str) -> ModelIdentity:
     kind, _, rest = name.partition(":")
-    if kind == "pocket":
-        return str(pocket_path(*read_pocket(rest, task)))
+    source = str(pocket_path(*read_pocket(rest, task))) if kind == "pocket" else name
     # A relative path is of the folder that the run began in, and never looked up on the hub.
-    if began is not None and not os.path.exists(name):
-        return began.path
-    return model_source(name)
+    if began is not None and not os.path.exists(source):
+        source = began.location if began.revision else began.find(owner)
+    return identify(source, name, began.revision if began else "")
 
 
 def load_policies(
@@ -130,12 +136,15 @@ def load_policies(
         path = origin.path
         if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
+            tokenizer = _speaking(origin, model, tokenizer)
             policies[name] = LoadedPolicy(FullWeights(model), tokenizer, origin)
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
-            shared[path] = LoraBase(model, path, LoraSettings()), tokenizer
+            base = LoraBase(model, origin.named, LoraSettings(), origin.revision)
+            shared[path] = base, tokenizer
         base, tokenizer = shared[path]
+        tokenizer = _speaking(origin, base.model, tokenizer)
         weights: Weights = (
             FrozenWeights(base.model, base.plain)
             if still
@@ -143,6 +152,14 @@ def load_policies(
         )
         policies[name] = LoadedPolicy(weights, tokenizer, origin, still)
     return policies
+
+
+def _speaking(origin: ModelIdentity, model: Any, tokenizer: Any) -> Any:
+    end_at(model, origin.ends)
+    if not origin.speech:
+        return tokenizer
+    model.config.eos_token_id = model.generation_config.eos_token_id
+    return AutoTokenizer.from_pretrained(origin.speech, trust_remote_code=False)
 
 
 def lora_settings(config: TrainConfig, policy: str) -> LoraSettings:

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from flowzoo.agents.model_files import GENERATION
 from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.errors import UsageError, missing_extra
@@ -56,8 +57,11 @@ class LoraSettings:
 class LoraBase:
     """A frozen model with LoRA adapters on it, one of which is active at a time."""
 
-    def __init__(self, model: PreTrainedModel, path: str, settings: LoraSettings) -> None:
-        self.model, self.path, self.settings = model.requires_grad_(False), path, settings
+    def __init__(
+        self, model: PreTrainedModel, path: str, settings: LoraSettings, revision: str = ""
+    ) -> None:
+        self.model, self.settings = model.requires_grad_(False), settings
+        self.path, self.revision = path, revision
         self._wanted: list[str] = []
         self._linears = linears_of(model)
         self._lock = threading.RLock()
@@ -70,7 +74,7 @@ class LoraBase:
         `settings` replace the base's.
         """
         settings = settings or self.settings
-        config = lora_config(settings, self.path, self._targets(settings))
+        config = lora_config(settings, self.path, self._targets(settings), self.revision)
         label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
         self._count += 1
         with self._lock, torch.random.fork_rng(), warnings.catch_warnings():
@@ -175,6 +179,7 @@ class LoraWeights:
         state = self.state(keep=folder is not None)
         if folder is not None:
             save_adapter(state, self.model.peft_config[self._label], folder)
+            self.model.generation_config.to_json_file(folder / GENERATION)
 
     def load(self, folder: Path) -> None:
         """Load an adapter that `save` wrote."""
@@ -200,8 +205,10 @@ class LoraWeights:
         return {f"{_PREFIX}{name}": value for name, value in state.items()}
 
 
-def lora_config(settings: LoraSettings, path: str, targets: str | Sequence[str]) -> Any:
-    """PEFT's description of an adapter on `targets` of the model at `path`."""
+def lora_config(
+    settings: LoraSettings, path: str, targets: str | Sequence[str], revision: str = ""
+) -> Any:
+    """PEFT's description of an adapter on `targets` of a model: its folder, or id and revision."""
     try:
         from peft import LoraConfig
     except ImportError as error:
@@ -213,6 +220,7 @@ def lora_config(settings: LoraSettings, path: str, targets: str | Sequence[str])
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
         base_model_name_or_path=path,
+        revision=revision or None,
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.protocol import protocol_line
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.report.findings import between, percent, points
 from flowzoo.baselines.report.run_facts import RESOLVED, run_facts
@@ -43,6 +45,7 @@ class CardSubject(NamedTuple):
     policy: str
     step: int
     adapter: bool  # the folder holds a LoRA adapter alone
+    model: ModelIdentity | None = None  # the model that the policy began with, where it is recorded
 
 
 def model_card(run: RunData, subject: CardSubject, name: str) -> str:
@@ -65,9 +68,21 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         fence_code(json.dumps(settings, indent=1, sort_keys=True), "json"),
         "Chosen by the run, unless given:",
         fence_code(json.dumps(choices, indent=1, sort_keys=True), "json"),
+        *base_of(subject.model),
         "Versions: " + versions(run.provenance) + ".",
     ]
     return "\n\n".join(lines) + "\n"
+
+
+def base_of(model: ModelIdentity | None) -> list[str]:
+    """Identity of the starting weights."""
+    if model is None:
+        return []
+    record = {**asdict(model), "digest": model.digest}
+    return [
+        "The model that it began with, and how both speak:",
+        fence_code(json.dumps(record, indent=1, sort_keys=True), "json"),
+    ]
 
 
 def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:

@@ -21,7 +21,7 @@ import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial as partial_of
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from flowzoo.agents.model_files import ADAPTER_CONFIG, BASE_FILE, ModelIdentity
+from flowzoo.agents.identity import BASE_FILE, ModelIdentity
+from flowzoo.agents.model_files import ADAPTER_CONFIG
 from flowzoo.baselines.backends.backend import (
     LearnerProtocol,
     LearnersLostError,
@@ -97,9 +98,9 @@ def save(
         "score": score,
         "policies": sorted(learners),
         "frozen": {
-            name: model.path for name, model in (models or {}).items() if name not in learners
+            name: model.location for name, model in (models or {}).items() if name not in learners
         },
-        "models": {name: model._asdict() for name, model in (models or {}).items()},
+        "models": {name: asdict(model) for name, model in (models or {}).items()},
         "state": _plain(state or {}),
         "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import ADAPTER_CONFIG, BASE_FILE, adapter_base, save_model
+from flowzoo.agents.identity import BASE_FILE, ModelIdentity, adapter_base, identify
+from flowzoo.agents.model_files import ADAPTER_CONFIG, save_model, write_manifest
 from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import is_vacant, write_json
@@ -30,6 +32,8 @@ class Exported(NamedTuple):
     """The validation score of the step, if it was evaluated."""
     base: str | None
     """Base model, if the folder holds an adapter only."""
+    model: ModelIdentity | None
+    """The model that the policy began with, where it was recorded."""
 
 
 def export_policy(
@@ -39,6 +43,7 @@ def export_policy(
     policy: str = "",
     step: str = "last",
     merge: bool = False,
+    accept_base: bool = False,
     card: Callable[[Exported], str] | None = None,
 ) -> Exported:
     """Write one policy of a run into the new folder `out`, which appears whole or not at all.
@@ -49,6 +54,7 @@ def export_policy(
         policy: name of the policy; needed where the run trains several.
         step: `best` (by validation score), `last`, or the number of a step that has a checkpoint.
         merge: add an adapter to its base instead of writing it alone.
+        accept_base: merge with a base that has changed, too.
         card: what README.md says; None: there is none.
 
     Raises:
@@ -68,19 +74,26 @@ def export_policy(
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
+    model, accepted = info.models.get(name), list[str]()
     try:
         if merge and base is not None:
-            _merge(source, base.check(f"the adapter in {source}"), partial)
+            owner = f"the adapter in {source}"
+            path = base.check(owner, accept_base)
+            if accept_base and base.digests:
+                accepted = base.changes(identify(base.location))
+            _merge(source, path, partial)
         _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
         record: dict[str, Any] = {
             "policy": name, "step": info.step, "score": info.score, "merged": merge,
-            "base": base and base.path, "settings": info.state.get("config"),
+            "base": base and base.location, "settings": info.state.get("config"),
+            "model": model and asdict(model), "accepted": accepted,
         }  # fmt: skip
         write_json(partial / EXPORTED, record)
-        alone = None if merge or base is None else base.path
-        done = Exported(out, name, info.step, info.score, alone)
+        alone = None if merge or base is None else base.location
+        done = Exported(out, name, info.step, info.score, alone, model)
         if card is not None:
             (partial / "README.md").write_text(card(done), encoding="utf-8")
+        write_manifest(partial, out.resolve().name)
         os.replace(partial, out)  # over an empty folder too
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

@@ -6,11 +6,13 @@ import json
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity, is_speech
 from flowzoo.baselines.run.ledger import Aside, Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
@@ -57,6 +59,24 @@ def earlier_run(root: Path) -> Earlier | None:
             return None
         raise DataError(f"{error}, and there is no complete checkpoint; {remedy(root)}") from error
     return Earlier(record["settings"], "", models) if begun else None
+
+
+def keep_speech(root: Path, models: Mapping[str, ModelIdentity]) -> dict[str, ModelIdentity]:
+    """Copy tokenizers and templates of policies with another base out of the newest checkpoint.
+
+    Returns the models, with these folders below `speech/`.
+    """
+    newest, spoken = _newest(root / "checkpoints"), dict(models)
+    for name, model in models.items():
+        if newest is None or not model.accepted or model.speech:
+            continue
+        folder = (root / "speech" / name).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in newest.policy_path(name).iterdir():
+            if is_speech(path.name):
+                shutil.copyfile(path, folder / path.name)
+        spoken[name] = replace(model, speech=str(folder))
+    return spoken
 
 
 def remedy(root: Path) -> str:

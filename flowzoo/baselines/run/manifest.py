@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from flowzoo.agents.model_files import MANIFEST, ModelIdentity
+from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.model_files import MANIFEST
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.errors import DataError, UsageError, unknown
 from flowzoo.files import (
@@ -50,7 +51,7 @@ class CheckpointInfo:
     policies: tuple[str, ...]
     """Policies that were trained."""
     frozen: Mapping[str, str] = field(default_factory=dict)
-    """Model of each frozen policy: a folder or an id of the hub."""
+    """Location of each frozen policy's model."""
     models: Mapping[str, ModelIdentity] = field(default_factory=dict)
     """The model that each policy began with, where it was recorded."""
     files: Mapping[str, Mark] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class CheckpointInfo:
         """Model of a policy that plays, with its trained weights or the frozen ones, unchanged."""
         if name not in self.frozen:
             return str(self.policy_path(name))
-        recorded = self.models.get(name, ModelIdentity(self.frozen[name], {}))
+        recorded = self.models.get(name, ModelIdentity(self.frozen[name]))
         return recorded.check(f"policy {name!r} of {self.path.parents[1]}")
 
     def check(self) -> None:
@@ -107,7 +108,7 @@ def read(path: Path | str) -> CheckpointInfo:
         info = CheckpointInfo(
             path, manifest["step"], manifest["score"], manifest["state"],
             tuple(manifest["policies"]), manifest["frozen"],
-            {name: ModelIdentity(**model) for name, model in manifest.get("models", {}).items()},
+            {name: ModelIdentity.read(row) for name, row in manifest.get("models", {}).items()},
             {name: Mark(**file) for name, file in files.items()},
             {name: Mark(**mark) for name, mark in manifest["marks"].items()},
         )  # fmt: skip

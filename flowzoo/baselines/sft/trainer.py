@@ -34,6 +34,7 @@ from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.sft.rows import row_maker
 from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.training.build import began_with
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
 from flowzoo.baselines.training.metrics import MetricRow, evaluation_metrics, pay_summary
@@ -60,7 +61,9 @@ class SupervisedTrainer:
     With `restart` an earlier run there is moved aside, and a new one begins.
     """
 
-    def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
+    def __init__(
+        self, config: SftConfig, *, restart: bool = False, accept_base: bool = False
+    ) -> None:
         prepare_process(config.threads)
         settings = replace(config.run_settings(), examples=config.examples or 0)
         outline = outline_run(settings, warm_start=True)
@@ -87,7 +90,7 @@ class SupervisedTrainer:
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         earlier = None if restart else earlier_run(config.directory)
-        began = earlier.models if earlier else {}
+        began = began_with(settings, names, task.name, earlier, accept_base)
         self.trained = load_policies(settings, names, task.name, began=began)
         maker = row_maker(config, self.roles, self.policies, self.trained)
         self.rows = maker.rows(taught, config.replies, self.counts)

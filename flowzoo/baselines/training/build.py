@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
 from flowzoo.baselines.run.directory import RunDirectory, RunFollower
-from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.history import Earlier, earlier_run, keep_speech
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.eval_sets import set_problems
@@ -28,6 +28,7 @@ from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
+from flowzoo.errors import UsageError
 
 ROLLOUT_WORKER = "flowzoo.baselines.workers.rollout:RunPlayer"
 LEARNER_WORKER = "flowzoo.baselines.workers.learner:open_learners"
@@ -55,7 +56,9 @@ class RunParts:
     """Ends the engines, closes the files, unlocks the directory; may be called again."""
 
 
-def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
+def open_run(
+    settings: TrainConfig, *, restart: bool = False, accept_base: bool = False
+) -> RunParts:
     """Load the models, open the run directory, continue the run in it, start the engines."""
     prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
@@ -63,8 +66,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
     plan = resolve(settings.settled(before), before)
     config, task = plan.config, plan.workflow.task
     need_modules(config, plan.names)
-    models = policy_models(config, plan.names, task.name, earlier.models if earlier else {})
-    began = {name: policy.model for name, policy in models.items()}
+    began = began_with(config, plan.names, task.name, earlier, accept_base)
     with ExitStack() as opened:  # closed again if a later part fails
         backend = _open_backend(config, plan.learner_groups, began)
         opened.callback(backend.close)
@@ -118,6 +120,25 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
             plan, backend, run, board, state, engines, draws, batches, evaluation, eval_sets,
             close=opened.pop_all().close,
         )  # fmt: skip
+
+
+def began_with(
+    config: TrainConfig,
+    names: Sequence[str],
+    task: str,
+    earlier: Earlier | None,
+    accept_base: bool,
+) -> dict[str, ModelIdentity]:
+    """The models of a run: the recorded ones of its newest checkpoint, or accepted ones."""
+    recorded = earlier.models if earlier else {}
+    models = policy_models(config, names, task, recorded, accept_base)
+    began = {name: policy.model for name, policy in models.items()}
+    if any(model.accepted for model in began.values()) and config.engine_traits.own_weights:
+        raise UsageError(
+            "--accept-base is for the engine transformers: another engine has the tokenizer of the "
+            "new base"
+        )
+    return keep_speech(config.directory, began)
 
 
 def _open_backend(

@@ -53,11 +53,13 @@ gone for longer than one start."""
 class Trainer:
     """One run. `train(config)` is the usual way in."""
 
-    def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
+    def __init__(
+        self, config: TrainConfig, *, restart: bool = False, accept_base: bool = False
+    ) -> None:
         self._asked = config
         self._warned: set[str] = set()
         self._losses = 0
-        self._take(open_run(config, restart=restart))
+        self._take(open_run(config, restart=restart, accept_base=accept_base))
 
     def _take(self, parts: RunParts) -> None:
         self._parts, self.backend, self.state = parts, parts.backend, parts.state
@@ -335,7 +337,7 @@ class Trainer:
                 raise lost
             logger.warning("%s; this run goes on by itself (loss %d)", lost, self._losses)
             try:
-                return self._take(open_run(self._asked, restart=False))
+                return self._take(open_run(self._asked))
             except (LearnersLostError, NoRoomError) as again:
                 lost = again
             time.sleep(AGAIN_S)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig

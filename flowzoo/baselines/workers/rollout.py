@@ -9,7 +9,7 @@ from typing import Any
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here

@@ -18,7 +18,7 @@ from flowzoo.agents import Completion, PolicyMap, Request, Sampling, specs
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, record_from_json
 from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
 from flowzoo.agents.evaluation.usage import Budget, BudgetError, Meter, Price
-from flowzoo.agents.judge import JudgePolicy, ReplyCache, model_identity
+from flowzoo.agents.judge import JudgePolicy, ReplyCache
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -219,14 +219,6 @@ def test_processes_share_the_cache_and_the_first_reply_stands(tmp_path):
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(add, range(16)))) == 1
     assert ReplyCache(path).read(["k"]) == first
-
-
-def test_a_model_is_known_by_its_files(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    before = model_identity(str(tmp_path))
-    (tmp_path / "config.json").write_text("{ }")
-    assert model_identity(str(tmp_path)) != before
-    assert model_identity("owner/name") == "owner/name"
 
 
 def test_a_verdict_that_a_request_s_limits_cut_is_not_the_one_of_others(tmp_path):

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.chat.template import stop_tokens
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.baselines.sft.trainer import SupervisedTrainer
 from flowzoo.baselines.training.finished import open_finished
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.baselines.workers.learner import open_learners
 from flowzoo.baselines.workers.rollout import RunPlayer
 from flowzoo.cli import main
+from flowzoo.commands.line import parse
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.errors import UsageError
 
@@ -31,7 +36,19 @@ SETTINGS: dict[str, Any] = {
     "sharing": ("generator=solver", "aggregator=judge"), "frozen": ("judge",), "lr": 1e-2,
     "device": "cpu",
 }  # fmt: skip
-REFUSED = r"base is not the model that {} was made with \(other: {}\)"
+ALONE: dict[str, Any] = {**SETTINGS, "sharing": ("shared",), "frozen": (), "lora_rank": 2}
+REFUSED = r"base is not the model that {} was made with \({} \w+ -> \w+[,)]"
+CHANGED = (
+    "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json",
+    "chat_template.jinja", "generation_config.json",
+)  # fmt: skip
+"""What changes of the base: weights, configuration, tokenizer, chat template, ends."""
+ADAPTERS = TrainConfig(**SETTINGS, lora_rank=2, out="lora")
+WARM_START = SftConfig(
+    workflow="voting", model="m/base", source=("scripted",), n=2, out="sft", epochs=1,
+    eval_problems=0, threads=1, device="cpu", lora_rank=2, max_tokens=64,
+)  # fmt: skip
+EVALUATION = "eval voting --n 1 --max-tokens 8 --policy hf:m/base --out evaluated"
 
 
 def write_model(folder: Path, seed: int) -> None:
@@ -56,6 +73,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(root)
         for name, rank in (("lora", 2), ("full", 0)):
             train(TrainConfig(**SETTINGS, lora_rank=rank, out=name))
+        train(TrainConfig(**ALONE, out="alone"))
+        SupervisedTrainer(WARM_START).train()
+        assert main(EVALUATION.split()) == 0
     return root
 
 
@@ -78,18 +98,88 @@ def replaced(root: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_run_goes_on_with_the_model_that_it_began_with(rank, root, monkeypatch):
+def resume(rank: int, out: str) -> Trainer:
+    return Trainer(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=rank, out=out))
+
+
+def command(line: str) -> None:
+    args = parse(line.split()).command
+    vars(import_module(type(args).__module__))["run"](args)
+
+
+def began(run: str) -> Mapping[str, ModelIdentity]:
+    return find_checkpoint(Path(run), "last").models
+
+
+PLACES: dict[str, tuple[str, Callable[[], object]]] = {
+    "train adapters": ("the run in lora", lambda: resume(2, "lora")),
+    "train all weights, with the base as reference": (
+        "the run in full", lambda: resume(0, "full")
+    ),
+    "sft": ("the run in sft", lambda: SupervisedTrainer(WARM_START)),
+    "swap": ("the run in lora", lambda: command("swap lora")),
+    "export": ("the adapter in .*", lambda: command("export lora --merge --out new")),
+    "eval of a run": (
+        "the adapter in .*",
+        lambda: command("eval voting --n 1 --policy generator=lora aggregator=scripted:1"),
+    ),
+    "eval of a frozen policy": (
+        "policy 'judge' of full",
+        lambda: command("eval voting --n 1 --policy generator=scripted:1 aggregator=full"),
+    ),
+    "eval that goes on": ("the evaluation in evaluated", lambda: command(EVALUATION)),
+    "serve": (
+        "the adapter in .*",
+        lambda: command("serve voting --port 0 --policy generator=lora aggregator=hf:m/other"),
+    ),
+    "worker that learns": (
+        "the run in lora", lambda: open_learners(ADAPTERS, began("lora"), ["solver"])
+    ),
+    "worker that plays": ("the run in lora", lambda: RunPlayer(ADAPTERS, began("lora"))),
+}  # fmt: skip
+"""Places that open a model again, with its owner in the refusal."""
+
+
+@pytest.mark.parametrize("file", CHANGED)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_changed_base_is_refused_by_name_where_it_is_opened_again(place, file, root, monkeypatch):
     monkeypatch.chdir(root)
-    settings = {**SETTINGS, "steps": 2, "lora_rank": rank, "out": "lora" if rank else "full"}
-    ends = {"model.safetensors": b"", "chat_template.jinja": b" ", "generation_config.json": b" "}
-    for name, end in ends.items():
-        content = (root / "m" / "other" / name).read_bytes() + end
-        error = pytest.raises(
-            UsageError, match=REFUSED.format(f"the run in {settings['out']}", name)
-        )
-        with changed(root / "m" / "base" / name, content), error:
-            Trainer(TrainConfig(**settings))
+    owner, reopen = PLACES[place]
+    base = root / "m" / "base" / file
+    with (
+        changed(base, base.read_bytes() + b" "),
+        pytest.raises(UsageError, match=REFUSED.format(owner, file)) as caught,
+    ):
+        reopen()
+    assert "\n" not in str(caught.value)
+    assert not (root / "new").exists()
+
+
+def test_a_run_goes_on_with_another_base_that_is_accepted(root, monkeypatch):
+    monkeypatch.chdir(root)
+    before = began("alone")["shared"]
+    base = root / "m" / "base"
+    template = base / "chat_template.jinja"
+    text = template.read_text()
+    with (
+        replaced(root),
+        changed(base / "generation_config.json", b'{"eos_token_id": [2, 5]}'),
+        changed(template, template.read_bytes() + b"{{ 'other' }}"),
+    ):
+        with pytest.raises(UsageError, match=r"or go on with this one by --accept-base$"):
+            Trainer(TrainConfig(**{**ALONE, "steps": 2}, out="alone"))
+        trainer = Trainer(TrainConfig(**{**ALONE, "steps": 2}, out="alone"), accept_base=True)
+        policy = trainer.state.trained["shared"]
+        assert policy.tokenizer.chat_template == text
+        assert stop_tokens(policy.weights.model, policy.tokenizer) == set(before.ends)
+        trainer.train()
+        train(TrainConfig(**{**ALONE, "steps": 3}, out="alone"))  # it is asked once
+    info = find_checkpoint(Path("alone"), "last")
+    now = info.models["shared"]
+    assert (info.step, now.ends, now.template) == (3, before.ends, before.template)
+    old, new = before.digests["model.safetensors"], now.digests["model.safetensors"]
+    assert f"model.safetensors {old[:8]} -> {new[:8]}" in now.accepted
+    assert before.check("the run") == str(base)  # what was there is back
 
 
 def test_an_adapter_and_a_frozen_policy_play_with_their_own_model(root, tmp_path, capsys):
@@ -124,19 +214,9 @@ def test_a_role_that_is_named_wins_over_a_run(root):
 
 def test_a_finished_run_is_opened_with_its_model(root, monkeypatch):
     monkeypatch.chdir(root)
-    error = pytest.raises(UsageError, match=REFUSED.format("the run in lora", ".*"))
+    error = pytest.raises(UsageError, match="base is not the model that the run in lora")
     with replaced(root), error, open_finished(Path("lora")):
         pass
-
-
-def test_workers_have_the_driver_s_model(root, monkeypatch):
-    monkeypatch.chdir(root)
-    config = TrainConfig(**SETTINGS, lora_rank=2, out="lora")
-    driver = ModelIdentity(str(root / "m" / "base"), {"model.safetensors": "of the driver"})
-    with pytest.raises(UsageError, match="base is not the model"):
-        open_learners(config, {"solver": driver}, ["solver"])
-    with pytest.raises(UsageError, match="base is not the model"):
-        RunPlayer(config, {"solver": driver})
 
 
 def test_a_run_is_used_from_another_folder(root, tmp_path, monkeypatch, capsys):

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner

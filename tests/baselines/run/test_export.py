@@ -26,7 +26,7 @@ from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import read_json, write_json
+from flowzoo.files import file_digest, read_json, write_json
 from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("export")  # they share runs
@@ -128,6 +128,54 @@ def test_a_merged_adapter_is_a_plain_model(lora, tmp_path):
     assert isinstance(plays(model, AutoTokenizer.from_pretrained(tmp_path / "out")), str)
     assert not list((tmp_path / "out").glob("adapter*"))
     assert (tmp_path / "out" / "generation_config.json").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_exports_end_where_training_did(rank, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(pocket_path("math", "xs"), base)
+    write_json(base / "generation_config.json", {"eos_token_id": 5})  # the tokenizer's is 2
+    config = TrainConfig(model=str(base), lora_rank=rank, device="cpu", threads=1)
+    trained = load_policies(config, ["solver"], "math")
+    learners = {name: Learner(one.weights, LearnerConfig()) for name, one in trained.items()}
+    checkpoint.save(
+        tmp_path / "run" / "checkpoints", 1, learners,
+        {name: one.tokenizer for name, one in trained.items()},
+        models={name: one.model for name, one in trained.items()},
+    )  # fmt: skip
+    outs = {merge: tmp_path / f"out-{merge}" for merge in ([False, True] if rank else [False])}
+    for merge, out in outs.items():
+        export_policy(tmp_path / "run", out, merge=merge)
+        assert read_json(out / "generation_config.json")["eos_token_id"] == [2, 5]
+        record = read_json(out / "flowzoo.json")["model"]
+        assert (record["location"], record["ends"]) == (str(base), [2, 5])
+
+
+def test_an_export_has_a_manifest_that_is_checked(full, tmp_path):
+    out = tmp_path / "out"
+    export_policy(full[0], out, policy="writer", card=lambda done: "a card")
+    statement = read_json(out / "manifest.json")
+    rows = statement["predicate"]["resources"]
+    assert [row["name"] for row in rows] == sorted(
+        path.name for path in out.iterdir() if path.name != "manifest.json"
+    )
+    assert all(row["digest"] == file_digest(out / row["name"]) for row in rows)
+    (out / "README.md").write_text("people write into it")
+    load_model(str(out), "float32")
+    with (out / "chat_template.jinja").open("a") as file:
+        file.write(" ")
+    with pytest.raises(DataError, match=r"chat_template.jinja has another SHA-256"):
+        load_model(str(out), "float32")
+
+
+def test_openssf_s_package_verifies_the_manifest(full, tmp_path):
+    hashing = pytest.importorskip("model_signing.hashing")
+    signing = pytest.importorskip("model_signing._signing.signing")
+    out = tmp_path / "out"
+    export_policy(full[0], out, policy="writer")
+    expected = signing.dsse_payload_to_manifest(read_json(out / "manifest.json"))
+    found = hashing.Config().set_ignored_paths(paths=["manifest.json"]).hash(out)
+    assert found == expected
 
 
 def copied(source: Path) -> Callable[[Path], None]:
