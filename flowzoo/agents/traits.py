@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.agents.chat.template import thinks_unasked
+from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source, whole_model
 from flowzoo.errors import UsageError
 
