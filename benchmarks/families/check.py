@@ -183,7 +183,8 @@ def main() -> None:
         "rows as the template writes them",
     )  # fmt: skip
     if len(sys.argv) > 1:
-        write_table(Path(sys.argv[1]), COMMAND, columns, rows)
+        cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+        write_table(Path(sys.argv[1]), COMMAND, columns, cells)
 
 
 if __name__ == "__main__":
