@@ -210,7 +210,7 @@ class ChatTokenizer:
         self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
         self._special = special_tokens(tokenizer)
         self.thoughts = find_thoughts(tokenizer, self.variables)
-        """How the model writes thoughts."""
+        """Texts around the thoughts that the model writes."""
         self._prefix = self.thoughts.opening if self.thoughts.opened else ""
         # Some tokenizers count the tags of thoughts as special: they must survive decoding.
         added = tokenizer.added_tokens_decoder
@@ -289,25 +289,25 @@ class ChatTokenizer:
         messages, variables = self._filled(chat, tools)
         closed = {**variables, "add_generation_prompt": False}
         parts = ReplyParts.of(text)
-        said = [[*messages, self.thoughts.message(one)] for one in (text, parts.answer)]
-        chats = [(messages, variables), *((one, closed) for one in said)]
-        prompt, whole, answered = render(self.tokenizer, chats)
-        asked = self._ids(prompt)
+        replies = [self.thoughts.message(content) for content in (text, parts.answer)]
+        wholes = [([*messages, reply], closed) for reply in replies]
+        prompt, whole, answered = render(self.tokenizer, [(messages, variables), *wholes])
+        prompt_ids = self._ids(prompt)
         written = self._ids(whole)
         # Where the tokenizer joins prompt and reply, the reply is read alone, as it is sampled.
-        rest = written[len(asked) :] if written[: len(asked)] == asked else ()
+        rest = written[len(prompt_ids) :] if written[: len(prompt_ids)] == prompt_ids else ()
         rest = rest or self._ids(whole.removeprefix(prompt))
         reply = tuple(itertools.takewhile(lambda number: number not in stop_ids, rest))
         if whole.startswith(prompt) and ReplyParts.of(self.decode(reply)) == parts:
-            return ChatRow(asked, reply)
-        if self.thoughts.place or not parts.thought:
+            return ChatRow(prompt_ids, reply)
+        if self.thoughts.carrier or not parts.thought:
             return None
         # A template that drops thoughts shows that the answer is what it writes.
         reply = self._ids(text.removeprefix(self._prefix))
         before = prompt.rstrip().removesuffix(self._prefix) if self._prefix else prompt
-        shown = answered.removeprefix(before).lstrip().removeprefix(CLOSING).lstrip()
-        proved = answered.startswith(before) and shown.startswith(parts.answer)
-        return ChatRow(asked, reply) if proved and self.decode(reply) == text else None
+        after = answered.removeprefix(before).lstrip().removeprefix(CLOSING).lstrip()
+        proved = answered.startswith(before) and after.startswith(parts.answer)
+        return ChatRow(prompt_ids, reply) if proved and self.decode(reply) == text else None
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
         """The first of `stop_ids` that the template writes after an assistant's content."""

@@ -1,6 +1,6 @@
-"""How a model writes thoughts and answers, found by rendering its chat template.
+"""Formats of thoughts and answers, found by rendering a model's chat template.
 
-Replies have thoughts in `<think>` tags, whatever the model writes. That is the difference between
+Replies have thoughts in `<think>` tags. What a model writes instead is the difference between
 renderings: of a question, and of the same chat with a reply, with a thought and without one.
 """
 
@@ -39,7 +39,7 @@ class ReplyParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThoughtFormat:
-    """How a model writes thoughts and answers."""
+    """Texts around the thoughts and answers that a model writes."""
 
     opening: str = ""
     """Text before a thought; "": the chat template shows no thoughts."""
@@ -47,9 +47,8 @@ class ThoughtFormat:
     """Text between a thought and the answer."""
     opened: bool = False
     """True: prompts end with `opening`."""
-    place: str = ""
-    """Where the chat template looks for a thought: `fields` or `parts` of a message, "": its text.
-    """
+    carrier: str = ""
+    """Part of a message that has its thought: `fields`, `parts` of the content, "": its text."""
     answer: str = ""
     """Text right before an answer; "": thoughts are in the tags of replies, or there are none."""
     always: bool = False
@@ -73,18 +72,18 @@ class ThoughtFormat:
     def message(self, text: str) -> dict[str, Any]:
         """The message of a reply, with its thought where the chat template looks for it."""
         parts = ReplyParts.of(text)
-        if not self.place or CLOSING not in text:
+        if not self.carrier or CLOSING not in text:
             return {"role": "assistant", "content": text}
-        return {"role": "assistant", **_written(self.place, *parts)}
+        return {"role": "assistant", **_written(self.carrier, *parts)}
 
 
-def _written(place: str, thought: str, answer: str, **note: str) -> dict[str, Any]:
-    if not thought or not place:
+def _written(carrier: str, thought: str, answer: str, **note: str) -> dict[str, Any]:
+    if not thought or not carrier:
         return {"content": answer}
-    if place == "fields":
+    if carrier == "fields":
         return {"content": answer, **dict.fromkeys(_FIELDS, thought)}
-    shown = {"type": "thinking", "thinking": thought, **note}
-    return {"content": [shown, {"type": "text", "text": answer}]}
+    part = {"type": "thinking", "thinking": thought, **note}
+    return {"content": [part, {"type": "text", "text": answer}]}
 
 
 def special_tokens(tokenizer: Any) -> re.Pattern[str]:
@@ -112,17 +111,17 @@ def find_thoughts(tokenizer: Any, variables: Mapping[str, Any]) -> ThoughtFormat
     """
     (prompt,) = render(tokenizer, [(_ASKED, variables)])
     plain = _whole(tokenizer, variables, _written("", "", _ANSWER))
-    place, opening, closing = _shown(tokenizer, variables, prompt)
+    carrier, opening, closing = _shown(tokenizer, variables, prompt)
     opened = prompt.rstrip().endswith(OPENING)
     if opened or closing == CLOSING:
-        return ThoughtFormat(OPENING, CLOSING, opened, place)
+        return ThoughtFormat(OPENING, CLOSING, opened, carrier)
     special = special_tokens(tokenizer).search
     added = _after_shared(prompt, plain).strip() if plain else ""
     lead = _between(plain, prompt, _ANSWER)
     if closing:
         answer, opening = lead or closing, opening or added
         if closing.endswith(answer) and opening and added in ("", opening):
-            return ThoughtFormat(opening, closing, bool(added), place, answer, bool(lead))
+            return ThoughtFormat(opening, closing, bool(added), carrier, answer, bool(lead))
     elif special(lead):
         return ThoughtFormat(answer=lead, always=True)
     if closing or special(added):
@@ -138,8 +137,8 @@ def thinks_unasked(tokenizer: Any) -> bool:
     # where there are none, or if switching thoughts off changes the prompt.
     if not getattr(tokenizer, "chat_template", None):
         return False
-    found = find_thoughts(tokenizer, {})
-    if found.opened or (found.opening and found.always):
+    thoughts = find_thoughts(tokenizer, {})
+    if thoughts.opened or (thoughts.opening and thoughts.always):
         return True
     switch = find_switch(tokenizer, {})
     off = {switch: False} if switch else {}
@@ -182,19 +181,19 @@ def _between(text: str, prompt: str, mark: str) -> str:
 
 def _after_shared(text: str, other: str) -> str:
     pairs = zip(text, other, strict=False)
-    start = next((place for place, (one, two) in enumerate(pairs) if one != two), len(other))
+    start = next((index for index, (left, right) in enumerate(pairs) if left != right), len(other))
     return text[start:]
 
 
 def _shown(tokenizer: Any, variables: Mapping[str, Any], prompt: str) -> tuple[str, str, str]:
     # Place of thoughts, and the texts around them; "" three times where none is shown.
-    for place in ("fields", "parts"):
-        reply = _written(place, _THOUGHT, _ANSWER, **{_NOTE: _NOTE})
+    for carrier in ("fields", "parts"):
+        reply = _written(carrier, _THOUGHT, _ANSWER, **{_NOTE: _NOTE})
         text = _whole(tokenizer, variables, reply)
-        _, shown, rest = text.partition(_THOUGHT)
-        if shown and _ANSWER in rest:
+        _, mark, rest = text.partition(_THOUGHT)
+        if mark and _ANSWER in rest:
             closing = rest.partition(_ANSWER)[0].strip()
-            return place, _between(text, prompt, _THOUGHT), closing
+            return carrier, _between(text, prompt, _THOUGHT), closing
     return "", "", ""
 
 
