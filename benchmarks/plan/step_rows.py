@@ -45,7 +45,7 @@ class FullReplies(TemplatedPolicy):
         for request, prompt in zip(requests, prompts, strict=True):
             draw, count = key_rng(*request.key), reply_cap(request, self.sampling)
             ids = [draw.randrange(len(self._chat.tokenizer)) for _ in range(count)]
-            text = self._chat.reply(ids, request.tools)
+            text = self._chat.decode(ids, request.tools)
             replies.append(Completion(text, prompt.ids, ids, [0.0] * count))
         return replies
 

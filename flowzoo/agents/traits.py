@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.agents.chat.template import thinks_unasked
+from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.agents.identity import load_texts, whole_model
 from flowzoo.agents.model_files import cannot_load, load_errors, model_source
 

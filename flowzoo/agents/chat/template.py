@@ -7,13 +7,22 @@ families of models write in several ways, are read into the one notation of repl
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from flowzoo.agents.chat.rendering import refuse, render
+from flowzoo.agents.chat.thoughts import (
+    CLOSING,
+    OPENING,
+    ReplyParts,
+    find_thoughts,
+    special_tokens,
+    thinking_kwargs,
+)
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import read_named
 from flowzoo.envs.text import encodable
@@ -27,6 +36,7 @@ MARKS = (OPEN, CLOSE, "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]")
 
 _DECODER = json.JSONDecoder()
 _NAMED = re.compile(r"\s*([a-zA-Z0-9_-]{1,64})\[ARGS\]")
+_ID = re.compile(r',\s*"id"\s*:\s*"\w*"\s*\}\Z')
 _PARAMETERS = re.compile(r'"parameters"\s*:')
 
 
@@ -78,7 +88,7 @@ def _from_mistral(text: str) -> str:
         while True:
             start = _after_space(rest, start)
             end = _DECODER.raw_decode(rest, start)[1]
-            calls.append(call_text(rest[start:end]))
+            calls.append(call_text(_ID.sub("}", rest[start:end])))  # ids are made here
             start = _after_space(rest, end)
             if rest[start : start + 1] == "]":
                 return head + "\n".join(calls) + rest[start + 1 :]
@@ -131,11 +141,6 @@ def _after_space(text: str, start: int) -> int:
     return start
 
 
-OPENING, CLOSING = "<think>", "</think>"
-SWITCHES = ("enable_thinking", "thinking")
-"""Variables of chat templates: Qwen3 and most others; DeepSeek-V3.1 and Granite."""
-
-_VARIABLE = r"(?<![\w.'\"]){}\b"
 _VALUES = {"on": True, "off": False}
 
 
@@ -148,38 +153,6 @@ def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool |
             raise UsageError(f"thinking is `on`, `off`, or NAME=on or NAME=off, got {value!r}")
     given = {name: switches.get(name, switches.get("")) for name in names}
     return {name: None if value is None else _VALUES[value] for name, value in given.items()}
-
-
-def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
-    """Variables that switch thoughts on or off in a chat template."""
-    # Empty if the template has no switch and does what is asked anyway.
-    for name in SWITCHES:
-        if re.search(_VARIABLE.format(name), template):
-            return {name: thinking}
-    if thinking == (OPENING in template):
-        return {}
-    other = "always thinks" if OPENING in template else "does not think"
-    raise UsageError(
-        f"thinking={thinking} needs a chat template with the variable {' or '.join(SWITCHES)}; "
-        f"this model's has none and {other}: leave `thinking` out."
-    )
-
-
-def thinks_unasked(tokenizer: Any) -> bool:
-    """Return True if a model thinks when its chat template's switch is not set."""
-    # It does if the template opens a thought itself, or if switching thoughts off changes the
-    # prompt.
-    template = str(getattr(tokenizer, "chat_template", None) or "")
-    if OPENING not in template:
-        return False
-
-    def prompt(**switch: bool) -> str:
-        return render(tokenizer, [([{"role": "user", "content": "."}], switch)])[0]
-
-    if prompt().rstrip().endswith(OPENING):
-        return True
-    switched = any(re.search(_VARIABLE.format(name), template) for name in SWITCHES)
-    return switched and prompt() != prompt(**thinking_kwargs(template, thinking=False))
 
 
 Chatted = tuple[tuple[str, ...], ...]
@@ -208,6 +181,13 @@ def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
     return (*ids[: budget - tail], *ids[len(ids) - tail :])
 
 
+class ChatRow(NamedTuple):
+    """Token ids of a prompt and its reply, without the end of the turn."""
+
+    prompt: tuple[int, ...]
+    reply: tuple[int, ...]
+
+
 class ChatTokenizer:
     """A tokenizer with its chat template and the settings of one policy."""
 
@@ -221,27 +201,27 @@ class ChatTokenizer:
             )
         self.tokenizer = tokenizer
         self._given = dict(template_kwargs)
-        self._kwargs = dict(template_kwargs)
+        self.variables = dict(template_kwargs)
         if thinking is not None:
-            self._kwargs |= thinking_kwargs(str(tokenizer.chat_template), thinking)
-        settings = (str(item) for pair in sorted(self._kwargs.items()) for item in pair)
+            self.variables |= thinking_kwargs(tokenizer, self._given, thinking)
+        settings = (str(item) for pair in sorted(self.variables.items()) for item in pair)
         self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
         """Hash of the template and its variables."""
         self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
-        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-        special |= set(tokenizer.all_special_tokens)
-        longest_first = sorted(special - {""}, key=len, reverse=True)  # an empty pad token
-        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._special = special_tokens(tokenizer)
+        self.thoughts = find_thoughts(tokenizer, self.variables)
+        """Texts around the thoughts that the model writes."""
+        self._prefix = self.thoughts.opening if self.thoughts.opened else ""
         # Some tokenizers count the tags of thoughts as special: they must survive decoding.
         added = tokenizer.added_tokens_decoder
         mute = {number for number, token in added.items() if token.special}
         mute |= set(tokenizer.all_special_ids)
-        tags = {number for number, token in added.items() if str(token) in (OPENING, CLOSING)}
+        written = f"{self.thoughts.opening}{self.thoughts.closing}{self.thoughts.answer}"
+        self._tags = {OPENING, CLOSING, *self._special.findall(written)}
+        tags = {number for number, token in added.items() if str(token) in self._tags}
         self._mute = mute - tags if mute & tags else None
         marks = {number for number, token in added.items() if str(token) in MARKS}
         self._mute_beside_calls = mute - tags - marks
-        opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
-        self._prefix = OPENING if opened else ""
 
     def thinking_as(self, thinking: bool | None) -> ChatTokenizer:
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
@@ -277,34 +257,57 @@ class ChatTokenizer:
         """Prompt ids of one chat, which is not remembered."""
         return self._prompts([(chat, tools)])[0]
 
-    def reply(self, ids: Sequence[int], tools: Sequence[Tool]) -> str:
-        """`decode` of a reply that may call tools, its calls in the notation of replies."""
+    def decode(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> str:
+        """The text of a reply without special tokens; broken bytes become U+FFFD.
+
+        Thoughts are in `<think>` tags; where the template has opened one, the text starts with the
+        opening tag. Calls of `tools` are in the notation of replies.
+        """
+        mute = self._mute_beside_calls if tools else self._mute
+        spoken = ids if mute is None else [number for number in ids if number not in mute]
+        text = self.tokenizer.decode(spoken, skip_special_tokens=mute is None)
+        text = self.thoughts.read(self._prefix + text)
+        if self.thoughts.answer:
+            for tag in sorted(self._tags - {OPENING, CLOSING}):
+                text = text.replace(tag, "")
         if not tools:
-            return self.decode(ids)
-        spoken = [number for number in ids if number not in self._mute_beside_calls]
-        text = self._prefix + self.tokenizer.decode(spoken, skip_special_tokens=False)
+            return text
         thoughts, closing, rest = text.rpartition(CLOSING)
         return thoughts + closing + one_notation(rest, self.family)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
-        # Where the template has opened a thought, the text starts with the opening tag.
-        if self._mute is not None:
-            spoken = [number for number in ids if number not in self._mute]
-            return self._prefix + self.tokenizer.decode(spoken, skip_special_tokens=False)
-        return self._prefix + self.tokenizer.decode(ids, skip_special_tokens=True)
+    def row(
+        self, chat: Sequence[Message], tools: Sequence[Tool], text: str, stop_ids: Collection[int]
+    ) -> ChatRow | None:
+        """Prompt and reply of a chat that goes on with `text`, as the template writes it.
 
-    def encode_reply(self, text: str) -> tuple[int, ...] | None:
-        """Ids of a reply whose `decode` is `text`, its end of turn left out."""
-        # None where no sampled reply reads so: the text spells out a special token, does not
-        # survive the tokenizer, or lacks the thought that the template opens.
-        if not text.startswith(self._prefix) or text != encodable(text):
+        None where it does not: the text spells out a special token, does not survive the
+        tokenizer, or is not what follows the prompt.
+        """
+        special = {match[0] for match in self._special.finditer(text)}
+        if text != encodable(text) or special - {OPENING, CLOSING}:
             return None
-        body = text.removeprefix(self._prefix)
-        if any(match[0] not in (OPENING, CLOSING) for match in self._special.finditer(body)):
+        messages, variables = self._filled(chat, tools)
+        closed = {**variables, "add_generation_prompt": False}
+        parts = ReplyParts.of(text)
+        replies = [self.thoughts.message(content) for content in (text, parts.answer)]
+        wholes = [([*messages, reply], closed) for reply in replies]
+        prompt, whole, answered = render(self.tokenizer, [(messages, variables), *wholes])
+        prompt_ids = self._ids(prompt)
+        written = self._ids(whole)
+        # Where the tokenizer joins prompt and reply, the reply is read alone, as it is sampled.
+        rest = written[len(prompt_ids) :] if written[: len(prompt_ids)] == prompt_ids else ()
+        rest = rest or self._ids(whole.removeprefix(prompt))
+        reply = tuple(itertools.takewhile(lambda number: number not in stop_ids, rest))
+        if whole.startswith(prompt) and ReplyParts.of(self.decode(reply)) == parts:
+            return ChatRow(prompt_ids, reply)
+        if self.thoughts.carrier or not parts.thought:
             return None
-        ids = tuple(self.tokenizer(body, add_special_tokens=False)["input_ids"])
-        return ids if self.decode(ids) == text else None
+        # A template that drops thoughts shows that the answer is what it writes.
+        reply = self._ids(text.removeprefix(self._prefix))
+        before = prompt.rstrip().removesuffix(self._prefix) if self._prefix else prompt
+        after = answered.removeprefix(before).lstrip().removeprefix(CLOSING).lstrip()
+        proved = answered.startswith(before) and after.startswith(parts.answer)
+        return ChatRow(prompt_ids, reply) if proved and self.decode(reply) == text else None
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
         """The first of `stop_ids` that the template writes after an assistant's content."""
@@ -314,7 +317,7 @@ class ChatTokenizer:
         roles = "user", "assistant", "user"
         chat = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
         for part in (chat, chat[:2]):
-            (text,) = render(self.tokenizer, [(part, self._kwargs)], opened=False)
+            (text,) = render(self.tokenizer, [(part, self.variables)], opened=False)
             after = text.rpartition(contents[1])[2].partition(contents[2])[0]
             ids = self.tokenizer(after, add_special_tokens=False)["input_ids"]
             ends = [number for number in ids if number in stop_ids]
@@ -325,6 +328,17 @@ class ChatTokenizer:
             f"({', '.join(map(str, sorted(stop_ids)))}): use a model whose generation config "
             "names the end of a turn (eos_token_id)."
         )
+
+    def extends(self, stop_ids: Collection[int]) -> bool:
+        """Return True if prompts of later turns begin with the row of an earlier one."""
+        chat = [{"role": "user", "content": "71301"}]
+        for text in ("71302", f"{OPENING}71303{CLOSING}71302")[: 2 if self.thoughts.opening else 1]:
+            row = self.row(chat, (), text, stop_ids)
+            later = self.measure([*chat, {"role": "assistant", "content": text}, *chat])
+            whole = row and (*row.prompt, *row.reply, self.end_of_turn(stop_ids))
+            if not whole or later[: len(whole)] != whole:
+                return False
+        return True
 
     def _inert(self, text: str) -> str:
         # Special tokens are split by a zero-width space: a reply that spells out an end-of-turn
@@ -351,6 +365,9 @@ class ChatTokenizer:
             refuse(self.tokenizer, "makes an empty prompt")
         return list(map(tuple, encoded))
 
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
     def _render(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         return render(self.tokenizer, [self._filled(chat, tools)])[0]
 
@@ -358,7 +375,7 @@ class ChatTokenizer:
         self, chat: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[Any], Mapping[str, Any]]:
         # Messages and variables, without special tokens.
-        variables = self._kwargs
+        variables = self.variables
         if tools and self.family:
             offered = [self._inert_all(tool.schema()) for tool in tools]
             variables = {**variables, "tools": offered}
@@ -368,6 +385,13 @@ class ChatTokenizer:
             else self._inert_all(message)
             for message in chat
         ]
+        if self.thoughts.answer:  # a thought that is shown is no part of the answer
+            messages = [
+                {**message, **self.thoughts.message(message["content"])}
+                if message["role"] == "assistant"
+                else message
+                for message in messages
+            ]
         return messages, variables
 
 

@@ -262,7 +262,7 @@ class TransformersPolicy(TemplatedPolicy):
         self.stats.output_tokens += len(result.tokens)
         body = result.tokens[:-1] if result.stopped else result.tokens
         return Completion(
-            text=self._chat.reply(body, request.tools),
+            text=self._chat.decode(body, request.tools),
             prompt_ids=row.prompt,
             output_ids=tuple(result.tokens),
             logps=tuple(result.logps),

@@ -181,7 +181,7 @@ class VLLMPolicy(TemplatedPolicy):
         self.stats.read_tokens += len(job.prompt) - sample.cached
         self.stats.output_tokens += len(sample.tokens)
         return Completion(
-            text=self._chat.reply(body, request.tools),
+            text=self._chat.decode(body, request.tools),
             prompt_ids=job.prompt,
             output_ids=sample.tokens,
             logps=sample.logps,

@@ -31,8 +31,9 @@ class RowTokenizer:
     """Tokenizer of the rows of one policy."""
 
     chat: ChatTokenizer
+    stop_ids: frozenset[int]
     end: int
-    """Token that ends a reply."""
+    """The one of `stop_ids` that ends a reply."""
     most: int
     """Most tokens of a row."""
 
@@ -41,8 +42,9 @@ class RowTokenizer:
         """Make the tokenizer of a loaded model; with `most` 0 its context bounds the rows."""
         chat = ChatTokenizer(tokenizer, {}, thinking)
         context = context_of(model.config) or 2**62
-        end = chat.end_of_turn(stop_tokens(model, tokenizer))
-        return cls(chat, end, min(most or context, context))
+        stop_ids = stop_tokens(model, tokenizer)
+        end = chat.end_of_turn(stop_ids)
+        return cls(chat, stop_ids, end, min(most or context, context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +85,21 @@ class RowMaker:
         self, transcript: Transcript, reply: RecordedReply, taught: Taught, counts: SftCounts
     ) -> Call | None:
         policy, role = self._learner(transcript, reply)
-        reason, ids = reason_against(reply, taught), None
+        reason = reason_against(reply, taught)
         if policy not in self.tokenizers:
             reason = "of a frozen policy"
         elif reply.tools and self.tokenizers[policy].chat.family != "hermes":
             reason = "of an ask with tools, which this model calls in another notation"
         elif not reason:
             tokenizer = self.tokenizers[policy]
-            prompt = tokenizer.chat.encode([reply.messages], [reply.tools])[0]
-            # Text that the tokenizer would never sample so cannot be learned from.
-            ids = tokenizer.chat.encode_reply(reply.reply)
-            if ids is None:
-                reason = "not what the tokenizer could have sampled"
-            elif len(prompt) + len(ids) + 1 > tokenizer.most:
+            row = tokenizer.chat.row(reply.messages, reply.tools, reply.reply, tokenizer.stop_ids)
+            if row is None:
+                reason = "not what the model's tokenizer and chat template write after the prompt"
+            elif len(row.prompt) + len(row.reply) + 1 > tokenizer.most:
                 reason = "longer than max_length or the model's context"
             else:
-                return _row(transcript, reply, role, policy, prompt, (*ids, tokenizer.end))
+                output = (*row.reply, tokenizer.end)
+                return _row(transcript, reply, role, policy, row.prompt, output)
         counts.replies_left_out[reason] += 1
         return None
 

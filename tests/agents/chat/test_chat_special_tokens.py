@@ -44,12 +44,14 @@ def test_remembered_chats_are_encoded_as_new_ones_in_any_order():
 
 def test_a_reply_is_encoded_as_it_would_have_been_sampled_or_not_at_all():
     chat = ChatTokenizer(AutoTokenizer.from_pretrained(pocket_path()), {})
-    for text in ("7+7=14 \\boxed{14}", "", " π\n", "naïve\r\n\tend"):
-        ids = chat.encode_reply(text)
-        assert ids is not None
-        assert chat.decode(ids) == text
-    assert chat.encode_reply("14<|im_end|>") is None
-    assert chat.encode_reply("broken \ud800") is None
+    stop = {chat.tokenizer.eos_token_id}
+    for text in ("7+7=14 \\boxed{14}", "", " π\n", "naïve\r\n\tend", "\n\n7"):
+        row = chat.row(user("7+7"), (), text, stop)
+        assert row is not None
+        assert chat.decode(row.reply) == text
+        assert row.prompt == chat.encode([user("7+7")])[0]
+    for text in ("14<|im_end|>", "broken \ud800"):
+        assert chat.row(user("7+7"), (), text, stop) is None
 
 
 def test_the_end_of_a_turn_is_the_templates():

@@ -5,7 +5,8 @@ from transformers import AutoTokenizer
 
 from flowzoo.agents.chat import rendering
 from flowzoo.agents.chat.rendering import render
-from flowzoo.agents.chat.template import ChatTokenizer, thinks_unasked
+from flowzoo.agents.chat.template import ChatTokenizer
+from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.errors import ChatError, UsageError
 from tests.agents.chat.test_thinking import ALWAYS, SWITCHED

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents.chat.template import ChatTokenizer, read_thinking, thinking_kwargs
+from flowzoo.agents.chat.template import ChatTokenizer, read_thinking
+from flowzoo.agents.chat.thoughts import thinking_kwargs
 from flowzoo.agents.openai.policy import read_completion
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.errors import UsageError
@@ -14,17 +15,19 @@ CHATML = (
     "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}"
     "<|im_end|>\n{%- endfor -%}<|im_start|>assistant\n"
 )
-SWITCHED = (
-    CHATML + "{%- if not (enable_thinking | default(true)) -%}<think>\n\n</think>{%- endif -%}"
-)
+SWITCHED = CHATML + "{% if not (enable_thinking | default(true)) %}<think>\n\n</think>{% endif %}"
 ALWAYS = CHATML + "<think>\n"
 
 
-def chat(template: str, special: bool = False, thinking: bool | None = None) -> ChatTokenizer:
+def with_template(template: str, special: bool = False) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(pocket_path())
     tokenizer.chat_template = template
     tokenizer.add_tokens(["<think>", "</think>"], special_tokens=special)
-    return ChatTokenizer(tokenizer, {}, thinking)
+    return tokenizer
+
+
+def chat(template: str, special: bool = False, thinking: bool | None = None) -> ChatTokenizer:
+    return ChatTokenizer(with_template(template, special), {}, thinking)
 
 
 def test_the_switch_reaches_templates_that_have_one():
@@ -37,10 +40,12 @@ def test_the_switch_reaches_templates_that_have_one():
 
 
 def test_templates_without_a_switch_are_taken_at_their_word():
-    assert thinking_kwargs(CHATML, False) == {}
-    assert thinking_kwargs(ALWAYS, True) == {}
-    assert thinking_kwargs("{% if thinking %}{% endif %}", True) == {"thinking": True}
-    assert thinking_kwargs("{{ message.thinking }}", False) == {}
+    assert thinking_kwargs(with_template(CHATML), {}, False) == {}
+    assert thinking_kwargs(with_template(ALWAYS), {}, True) == {}
+    switched = with_template(CHATML + "{% if thinking %}Think.{% endif %}")
+    assert thinking_kwargs(switched, {}, True) == {"thinking": True}
+    thought = with_template("{{ messages[0].content }}{{ messages[0].thinking }}")
+    assert thinking_kwargs(thought, {}, False) == {}
     with pytest.raises(UsageError, match="does not think"):
         chat(CHATML, thinking=True)
     with pytest.raises(UsageError, match="always thinks"):
@@ -100,11 +105,15 @@ def test_the_switch_is_read_per_name():
 @pytest.mark.parametrize("special", [False, True])
 def test_replies_with_thoughts_are_encoded_as_sampled(special):
     model = chat(SWITCHED, special)
-    ids = model.encode_reply("<think>no</think>5")
-    assert ids == tuple(model.tokenizer("<think>no</think>5")["input_ids"])
+    asked = [{"role": "user", "content": "1+1"}]
+    stop = {model.tokenizer.eos_token_id}
+    row = model.row(asked, (), "<think>no</think>5", stop)
+    assert row is not None
+    assert row.prompt == model.encode([asked])[0]
+    assert row.reply == tuple(model.tokenizer("<think>no</think>5")["input_ids"])
     opened = chat(ALWAYS, special)
-    ids = opened.encode_reply("<think>so it is</think>7")
-    assert ids is not None
-    assert opened.decode(ids) == "<think>so it is</think>7"
-    assert ids[0] != opened.tokenizer.convert_tokens_to_ids("<think>")
-    assert opened.encode_reply("7") is None  # no reply can be without the thought
+    row = opened.row(asked, (), "<think>so it is</think>7", stop)
+    assert row is not None
+    assert opened.decode(row.reply) == "<think>so it is</think>7"
+    assert row.reply[0] != opened.tokenizer.convert_tokens_to_ids("<think>")
+    assert opened.row(asked, (), "7", stop) is None  # no reply can be without the thought

@@ -28,6 +28,7 @@ def read(text, family, most=1):
         ("llama", ' {"name": "run",\n "parameters" : {"code": "1"}} '),
         ("mistral", '[TOOL_CALLS][{"name": "run", "arguments": {"code": "1"}}]'),
         ("mistral", 'I run it. [TOOL_CALLS] [ {"name": "run", "arguments": {"code": "1"}} ] '),
+        ("mistral", '[TOOL_CALLS] [{"name": "run", "arguments": {"code": "1"}, "id": "a1"}]'),
         ("mistral", '[TOOL_CALLS]run[ARGS]{"code": "1"}'),
     ],
 )

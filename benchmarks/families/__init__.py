@@ -1,0 +1,1 @@
+"""Chat templates of publishers' kinds with tiny tokenizers, and conversations to render."""
