@@ -6,6 +6,7 @@ The model may be the very module a learner trains.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -64,6 +65,11 @@ except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
 _BUCKET = 64
+_log = logging.getLogger(__name__)
+# Its table is what `_check_weights` says in a line.
+logging.getLogger("transformers.modeling_utils").addFilter(
+    lambda record: " LOAD REPORT" not in record.getMessage()
+)
 
 
 def micro_batches(
@@ -87,7 +93,8 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     model is never run.
 
     Raises:
-        UsageError: nothing loadable at `source`, or an adapter on another base than its own.
+        UsageError: nothing loadable at `source`, not all of its weights, or an adapter on another
+            base than its own.
         DataError: a checkpoint's files have changed.
     """
     source = model_source(source)
@@ -97,15 +104,33 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
+        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
     except (SafetensorError, *load_errors()) as error:
         raise UsageError(
             f"cannot load a model from {source!r}; expected a folder with config.json, "
-            f"tokenizer files and *.safetensors, or a model id of the hub: {error}"
+            f"tokenizer files and *.safetensors, or a model id of the hub: "
+            f"{' '.join(str(error).split())}"
         ) from error
+    _check_weights(source, loaded)
     return model.to(device), tokenizer
+
+
+def _check_weights(source: str, loaded: Mapping[str, Any]) -> None:
+    # transformers would go on with random numbers in their place.
+    shapes = [f"{name} is {old}, not {new}" for name, old, new in loaded["mismatched_keys"]]
+    faults = sorted(shapes) + sorted(f"{name} is missing" for name in loaded["missing_keys"])
+    if faults:
+        raise UsageError(
+            f"the weights in {source!r} are not those of its config.json "
+            f"({', '.join(faults[:2]).replace('torch.Size', '')}{' ...' if faults[2:] else ''}): "
+            "put both from one place there"
+        )
+    if extra := sorted(loaded["unexpected_keys"]):
+        some = ", ".join(extra[:2])
+        _log.warning("%d tensors in %s are no part of the model: %s", len(extra), source, some)
 
 
 class TransformersPolicy(TemplatedPolicy):
