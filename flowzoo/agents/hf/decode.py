@@ -311,7 +311,8 @@ def check_decoding(model: Any, share_prefixes: bool = False) -> None:
     if kind in _decodable:
         return
     start = (1, 2, 3, 2) * (_SHARED_LEAST // 4) if share_prefixes else ()
-    batches = [[(*start, 3), (*start, 1, 2, 3, 1, 2, 2, 1, 3, 3), (*start, 2, 1), (*start, 2, 1)]]
+    short = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
+    batches: list[list[tuple[int, ...]]] = [[(*start, *prompt) for prompt in short]]
     near = near_borders(model)
     if far := borders_of(model.config)[len(near) :]:
         _log.warning("rows of %d tokens and more are not compared: it would take long", far[0])

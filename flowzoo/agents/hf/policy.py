@@ -129,8 +129,12 @@ def _check_weights(source: str, loaded: Mapping[str, Any]) -> None:
             "put both from one place there"
         )
     if extra := sorted(loaded["unexpected_keys"]):
-        some = ", ".join(extra[:2])
-        _log.warning("%d tensors in %s are no part of the model: %s", len(extra), source, some)
+        _log.warning(
+            "tensors in %s are no part of the model: %s (%d in all)",
+            source,
+            ", ".join(extra[:2]),
+            len(extra),
+        )
 
 
 class TransformersPolicy(TemplatedPolicy):

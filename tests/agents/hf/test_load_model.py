@@ -61,7 +61,7 @@ def test_damaged_weights_are_refused_in_one_line(folder, change, message, caplog
 
 def test_tensors_that_are_no_part_of_the_model_are_named(folder, caplog):
     tensors = load_file(folder / WEIGHTS)
-    save_file({**tensors, "visual.patch": tensors[LOST]}, folder / WEIGHTS, {"format": "pt"})
+    tensors["visual.patch"] = tensors[LOST].clone()
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
     load_model(str(folder), "float32")
-    assert "1 tensors in" in caplog.text
-    assert "are no part of the model: visual.patch" in caplog.text
+    assert "are no part of the model: visual.patch (1 in all)" in caplog.text
