@@ -134,7 +134,7 @@ def _template(examined: ExaminedModel) -> str:
 def _vocabulary(examined: ExaminedModel) -> str:
     rows = examined.model.get_input_embeddings().weight.shape[0]
     (prompt,) = examined.chat.encode([_chat("Is 7 + 5 = 12? Größe ∑ 漢字.")])
-    highest = max(*prompt, *examined.ends, *examined.chat.tokenizer.all_special_ids)
+    highest = max(*prompt, *examined.ends)
     if highest >= rows:
         raise UsageError(f"the tokenizer has id {highest}, and the model has {rows} embeddings")
     return f"{len(examined.chat.tokenizer)} tokens, {rows} embeddings"
