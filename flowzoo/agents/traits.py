@@ -114,13 +114,13 @@ def context_of(config: Any) -> int | None:
 def borders_of(config: Any) -> list[int]:
     """Numbers of tokens, below the context, from which on a model computes in another way."""
     # Windows and chunks, of attention and of states, and the length that rope was made for.
-    found: set[int] = set()
+    borders: set[int] = set()
     parts = [config.get_text_config(decoder=True).to_dict()]
     for part in parts:
         parts += [value for value in part.values() if isinstance(value, dict)]
         sizes = (value for name, value in part.items() if str(name).endswith(_BORDERS))
-        found |= {size for size in sizes if isinstance(size, int) and size > 0}
-    return sorted(size for size in found if size < (context_of(config) or math.inf))
+        borders |= {size for size in sizes if isinstance(size, int) and size > 0}
+    return sorted(size for size in borders if size < (context_of(config) or math.inf))
 
 
 def _has_two_sets(rope: Mapping[str, Any]) -> bool:

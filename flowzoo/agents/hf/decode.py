@@ -365,8 +365,10 @@ def _gaps(model: Any, prompts: Sequence[tuple[int, ...]], share_prefixes: bool) 
 def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
     ids = torch.tensor([[*prompt, *output.tokens]], device=model.device)
     # Logits of a long prompt would take much memory.
-    kept = {"logits_to_keep": len(output.tokens) + 1} if len(prompt) > _KEPT else {}
-    logits = model(input_ids=ids, use_cache=False, **kept).logits[0, -len(output.tokens) - 1 : -1]
+    options = {"logits_to_keep": len(output.tokens) + 1} if len(prompt) > _KEPT else {}
+    logits = model(input_ids=ids, use_cache=False, **options).logits[
+        0, -len(output.tokens) - 1 : -1
+    ]
     reference = logits.float().log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
     return float((reference.cpu() - torch.tensor(output.logps)).abs().max())
 

@@ -39,7 +39,7 @@ _ADAM, _GIB = 16, 2**30
 def _chat(*contents: str) -> list[Message]:
     # User and assistant take turns.
     roles = ("user", "assistant")
-    return [{"role": roles[place % 2], "content": text} for place, text in enumerate(contents)]
+    return [{"role": roles[turn % 2], "content": text} for turn, text in enumerate(contents)]
 
 
 class ExaminedModel:
@@ -107,7 +107,7 @@ class ModelCheck(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """What came of a check."""
+    """Result of a check."""
 
     name: str
     ok: bool
@@ -176,8 +176,8 @@ def _rows(examined: ExaminedModel) -> str:
     row = chat.tokenizer.decode([*prompt, *reply, chat.end_of_turn(examined.ends)])
     whole = examined.written(_chat(*contents))
     if not whole.startswith(row):
-        places = enumerate(zip(row, whole, strict=False))
-        differs = next((place for place, (one, other) in places if one != other), len(whole))
+        pairs = enumerate(zip(row, whole, strict=False))
+        differs = next((start for start, (left, right) in pairs if left != right), len(whole))
         raise UsageError(
             f"a row reads {row[differs:][:40]!r} where the template writes {whole[differs:][:40]!r}"
         )
@@ -195,9 +195,9 @@ def _batches(examined: ExaminedModel) -> str:
     check_decoding(examined.model)
     check_decoding(examined.model, share_prefixes=examined.dtype != "float32")
     borders, near = borders_of(examined.model.config), near_borders(examined.model)
-    asked = f" at {', '.join(map(str, near))} tokens" if near else ""
+    where = f" at {', '.join(map(str, near))} tokens" if near else ""
     far = ", ".join(map(str, borders[len(near) :]))
-    return f"rows are alone what they are in batches{asked}" + (far and f"; not asked at {far}")
+    return f"rows are alone what they are in batches{where}" + (far and f"; not asked at {far}")
 
 
 def _learner(examined: ExaminedModel) -> str:
@@ -266,7 +266,7 @@ CHECKS = (
 
 
 def examine_model(examined: ExaminedModel, *, at_start: bool = False) -> Iterator[CheckResult]:
-    """Results of all checks, or of those that training asks at its start."""
+    """Results of all checks, or of the checks at the start of training."""
     for check in CHECKS:
         if at_start and not check.at_start:
             continue
