@@ -74,10 +74,9 @@ class ModelIdentity:
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ModelIdentity:
         """The identity whose fields a file of JSON holds."""
-        values = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
-        if "path" in values:  # of checkpoints before there were more fields than two
-            digests = dict(values["digests"])
-            return cls(values["path"], digests, digests.pop("revision", ""))
+        values: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in record.items()
+        }
         return cls(**values)
 
     @property

@@ -355,7 +355,7 @@ def cannot_load(source: str, error: Exception) -> UsageError:
     """The error of a model that transformers cannot read."""
     return UsageError(
         f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
-        f"files and *.safetensors, or a model id of the hub: {error}"
+        f"files and *.safetensors, or a model id of the hub: {' '.join(str(error).split())}"
     )
 
 

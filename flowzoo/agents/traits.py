@@ -108,6 +108,18 @@ def context_of(config: Any) -> int | None:
     return context
 
 
+def borders_of(config: Any) -> list[int]:
+    """Numbers of tokens, below the context, from which on a model computes in another way."""
+    # Windows and chunks, of attention and of states, and the length that rope was made for.
+    borders: set[int] = set()
+    parts = [config.get_text_config(decoder=True).to_dict()]
+    for part in parts:
+        parts += [value for value in part.values() if isinstance(value, dict)]
+        sizes = (value for name, value in part.items() if str(name).endswith(_BORDERS))
+        borders |= {size for size in sizes if isinstance(size, int) and size > 0}
+    return sorted(size for size in borders if size < (context_of(config) or math.inf))
+
+
 def _has_two_sets(rope: Mapping[str, Any]) -> bool:
     return any(rope.get(f"short_{part}") != rope.get(f"long_{part}") for part in _SETS)
 
@@ -123,6 +135,8 @@ def _tell_border(kind: str, border: int) -> None:
     )
 
 
+_BORDERS = ("window", "window_size", "chunk_size", "original_max_position_embeddings")
+"""Endings of the names under which configurations state borders."""
 _SETS = ("factor", "mscale")
 """Parameters of rope that a configuration may give twice, as `short_` and `long_`."""
 

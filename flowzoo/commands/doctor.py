@@ -1,4 +1,4 @@
-"""`flowzoo doctor`: available and missing software on this machine, with remedies."""
+"""`flowzoo doctor`: what is missing on this machine, or wrong with a model, with remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import metadata
 
 from flowzoo import __version__
 from flowzoo.agents.engines import engine_names, find_engine, plugin_engines
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, need_module
 from flowzoo.extras import EXTRAS, is_installed, remedy
 
 
@@ -21,6 +21,9 @@ class Options:
 
     json: bool = False
     """Print one JSON object per row instead of a table."""
+    model: str = ""
+    """Examine this model instead of the machine: a folder, a GGUF file, pocket:TASK or an id of the
+    hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +39,40 @@ class DoctorRow:
 
 
 def run(options: Options) -> int:
-    """Print the report; the exit status is 0 even if something is missing."""
-    rows = examine()
+    """Print the report; the exit status is 1 if a model has a fault."""
+    rows = examine_named(options.model) if options.model else examine()
+    status = int(bool(options.model) and not all(row.ok for row in rows))
     if options.json:
         for row in rows:
             print(json.dumps(asdict(row)))
-        return 0
+        return status
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    fault = "fault" if options.model else "missing"
     table = Table("", "state", "found", "remedy")
     for row in rows:
-        state = Text("ok", "green") if row.ok else Text("missing", "yellow")
+        state = Text("ok", "green") if row.ok else Text(fault, "yellow")
         table.add_row(row.name, state, Text(row.detail), Text("" if row.ok else row.remedy))
     Console().print(table)
-    return 0
+    return status
+
+
+def examine_named(model: str) -> list[DoctorRow]:
+    """All rows about a model."""
+    need_module("torch", "`flowzoo doctor --model`")
+    from flowzoo.agents.model_files import check_model, model_source
+    from flowzoo.agents.pocket import pocket_path, read_pocket
+    from flowzoo.baselines.training.model_checks import ExaminedModel, examine_model
+
+    kind, _, rest = model.partition(":")
+    if kind == "pocket":
+        folder = str(pocket_path(*read_pocket(rest, "math")))
+    else:
+        check_model(model)
+        folder = model_source(model)
+    return [DoctorRow(*result) for result in examine_model(ExaminedModel(folder))]
 
 
 def examine() -> list[DoctorRow]:

@@ -46,7 +46,7 @@ COMMANDS = {
     "serve": "Serve a workflow as a model with an OpenAI-compatible API.",
     "dataset": "Write recorded episodes as a dataset for `datasets` and TRL.",
     "new": "Create a package with your own workflow or task and passing tests.",
-    "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
+    "doctor": "Check this machine (training stack, GPU, vLLM, Docker, sandbox tier), or a model.",
     "sandbox": "Build the sandbox image, or check this machine's sandbox against attacks.",
     "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",
 }

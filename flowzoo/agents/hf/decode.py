@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
 from flowzoo.agents.policy import Sampling
+from flowzoo.agents.traits import borders_of, context_of
 from flowzoo.errors import FlowzooError, UsageError
+
+_log = logging.getLogger(__name__)
 
 
 def model_fingerprint(model: Any) -> Hashable:
@@ -139,6 +143,10 @@ _SHARED_LEAST = 16
 """Fewest tokens of a prefix that is worth a separate pass."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
+_ASKED, _WORK = 2**14, 6e11
+"""Longest border that is asked at, and on a CPU the most weights times tokens."""
+_KEPT = 64
+"""Tokens of a prompt up to which all of its logits are computed for a comparison."""
 _decodable: set[Hashable] = set()
 """Fingerprints of models that passed `check_decoding`."""
 
@@ -297,19 +305,25 @@ def check_decoding(model: Any, share_prefixes: bool = False) -> None:
     across int8 levels, by 0.3 in the log-probs of a trained SmolLM2-135M.
     """
     # Prompts of unequal length in one batch, of which one ends early, are continued by a few
-    # tokens, and the log-probs are compared with a forward pass of each row alone. Once per
-    # fingerprint.
+    # tokens, and the log-probs are compared with a forward pass of each row alone: short ones, and
+    # at every border one that crosses it and one that is beyond. Once per fingerprint.
     kind = model_fingerprint(model), share_prefixes
     if kind in _decodable:
         return
-    prompts = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
-    if share_prefixes:
-        prompts = [(1, 2, 3, 2) * (_SHARED_LEAST // 4) + prompt for prompt in prompts]
-    rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
+    start = (1, 2, 3, 2) * (_SHARED_LEAST // 4) if share_prefixes else ()
+    short = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
+    batches: list[list[tuple[int, ...]]] = [[(*start, *prompt) for prompt in short]]
+    near = near_borders(model)
+    if far := borders_of(model.config)[len(near) :]:
+        _log.warning("rows of %d tokens and more are not compared: it would take long", far[0])
+    most = (context_of(model.config) or _ASKED) - 5
+    for border in near:
+        long = (*start, *(1, 2, 3, 1, 2, 2, 1, 3, 3) * border)
+        sizes = (max(1, min(size, most)) for size in (border + 9, border - 2))
+        batches.append([*(long[:size] for size in sizes), (*start, 3)])
     name = type(model).__name__
     try:
-        outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False, share_prefixes)
-        gaps = [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]
+        gaps = [gap for batch in batches for gap in _gaps(model, batch, share_prefixes)]
     except Exception as error:  # families differ, and so do their errors
         why = str(error).splitlines()[0][:200]
         raise UsageError(
@@ -336,10 +350,26 @@ def check_int8(model: Any) -> None:
         ) from error
 
 
+def near_borders(model: Any) -> list[int]:
+    """The borders of a model at which its forward passes are compared."""
+    work = _WORK / model.num_parameters() if model.device.type == "cpu" else _ASKED
+    return [border for border in borders_of(model.config) if border <= min(work, _ASKED)]
+
+
+def _gaps(model: Any, prompts: Sequence[tuple[int, ...]], share_prefixes: bool) -> list[float]:
+    rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
+    outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False, share_prefixes)
+    return [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]
+
+
 def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
     ids = torch.tensor([[*prompt, *output.tokens]], device=model.device)
-    logps = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
-    reference = logps[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+    # Logits of a long prompt would take much memory.
+    options = {"logits_to_keep": len(output.tokens) + 1} if len(prompt) > _KEPT else {}
+    logits = model(input_ids=ids, use_cache=False, **options).logits[
+        0, -len(output.tokens) - 1 : -1
+    ]
+    reference = logits.float().log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
     return float((reference.cpu() - torch.tensor(output.logps)).abs().max())
 
 

@@ -6,6 +6,7 @@ The model may be the very module a learner trains.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -65,6 +66,11 @@ except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
 _BUCKET = 64
+_log = logging.getLogger(__name__)
+# Its table is what `_check_weights` says in a line.
+logging.getLogger("transformers.modeling_utils").addFilter(
+    lambda record: " LOAD REPORT" not in record.getMessage()
+)
 
 
 def micro_batches(
@@ -88,7 +94,8 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     model is never run.
 
     Raises:
-        UsageError: nothing loadable at `source`, or an adapter on another base than its own.
+        UsageError: nothing loadable at `source`, not all of its weights, or an adapter on another
+            base than its own.
         DataError: a checkpoint's files have changed.
     """
     source = model_source(source)
@@ -98,16 +105,37 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
     hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            base, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
+        model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            base, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
         if base != source:
             model.load_adapter(source)
             if os.path.isfile(os.path.join(source, GENERATION)):
                 model.generation_config = transformers.GenerationConfig.from_pretrained(source)
     except (SafetensorError, *load_errors()) as error:
         raise cannot_load(source, error) from error
+    _check_weights(base, loaded)
     return model.to(device), tokenizer
+
+
+def _check_weights(source: str, loaded: Mapping[str, Any]) -> None:
+    # transformers would go on with random numbers in their place.
+    shapes = [f"{name} is {old}, not {new}" for name, old, new in loaded["mismatched_keys"]]
+    faults = sorted(shapes) + sorted(f"{name} is missing" for name in loaded["missing_keys"])
+    if faults:
+        raise UsageError(
+            f"the weights in {source!r} are not those of its config.json "
+            f"({', '.join(faults[:2]).replace('torch.Size', '')}{' ...' if faults[2:] else ''}): "
+            "put both from one place there"
+        )
+    if extra := sorted(loaded["unexpected_keys"]):
+        _log.warning(
+            "tensors in %s are no part of the model: %s (%d in all)",
+            source,
+            ", ".join(extra[:2]),
+            len(extra),
+        )
 
 
 class TransformersPolicy(TemplatedPolicy):

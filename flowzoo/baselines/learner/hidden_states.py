@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.agents.hf.attention import LEARNING, product_dtype, text_config
-from flowzoo.agents.hf.decode import model_fingerprint
+from flowzoo.agents.hf.decode import model_fingerprint, near_borders
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.config import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, use_packed_attention
@@ -150,6 +150,7 @@ def _in_float32(model: PreTrainedModel) -> Iterator[None]:
 def _compare(model: PreTrainedModel) -> str:
     config = text_config(model)
     rows = [[1, 2, 3, 1, 2], [1, 2, 3, 2], [1, 2, 3], [3, 1, 3, 2, 2, 1], [2]]
+    rows += [([1, 2, 3, 3, 1] * border)[: border + 1] for border in near_borders(model)]
     alone = [_alone(model, row) for row in rows]
     before = config._attn_implementation
     try:

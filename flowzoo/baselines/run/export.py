@@ -81,7 +81,7 @@ def export_policy(
             path = base.check(owner, accept_base)
             if accept_base and base.digests:
                 accepted = base.changes(identify(base.location))
-            _merge(source, path, partial)
+            save_model(merge_adapter(source, path), partial)
         _copy(source, partial, leave=(_PRIVATE, *(_ADAPTER if merge else ())))
         record: dict[str, Any] = {
             "policy": name, "step": info.step, "score": info.score, "merged": merge,
@@ -109,14 +109,15 @@ def _only(info: CheckpointInfo) -> str:
     return info.policies[0]
 
 
-def _merge(adapter: Path, base: str, out: Path) -> None:
+def merge_adapter(adapter: Path, base: str) -> Any:
+    """The model at `base`, in float32, with the adapter of a folder added to its weights."""
     try:
         from peft import PeftModel
     except ImportError as error:
         raise missing_extra("peft", "train", "merging an adapter") from error
     model, _ = load_model(base, "float32")
-    merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
-    save_model(merged, out)
+    merged: Any = PeftModel.from_pretrained(model, str(adapter))
+    return merged.merge_and_unload(safe_merge=True)
 
 
 def _copy(source: Path, out: Path, leave: tuple[str, ...]) -> None:

@@ -26,6 +26,7 @@ from flowzoo.baselines.training.batch import StepDraws
 from flowzoo.baselines.training.difficulty import trainable
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
+from flowzoo.baselines.training.model_checks import warn_of_faults
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
 from flowzoo.errors import UsageError
@@ -75,6 +76,7 @@ def open_run(
         )
         eval_problems = set_problems(config, plan.eval_workflows)
         state = _new_state(plan, backend, began)
+        backend.once(lambda: warn_of_faults(state.trained))
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
         # Before the checkpoint is loaded, which puts back its own states.
