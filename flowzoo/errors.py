@@ -24,6 +24,10 @@ class UsageError(FlowzooError, ValueError):
     """A wrong argument, name or file: the message names the valid choices or the remedy."""
 
 
+class OptionError(UsageError, TypeError):
+    """An option that a workflow and its task do not have, as Python refuses a keyword argument."""
+
+
 class ChatError(UsageError):
     """Messages that a model's chat template does not take; the message has the template's words."""
 

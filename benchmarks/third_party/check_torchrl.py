@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -11,7 +12,7 @@ from rows import Row, example, report
 from tensordict import NonTensorStack
 from torchrl.collectors import Collector
 from torchrl.envs import SerialEnv
-from torchrl.envs.libs.gym import GymWrapper
+from torchrl.envs.libs.gym import GymEnv, GymWrapper
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 from torchrl.envs.utils import check_env_specs
 
@@ -87,10 +88,13 @@ def parallel() -> None:
 
 
 def gym() -> None:
-    """One role."""
+    """One role; by TorchRL's own constructor too, and its specs go to other processes."""
     env = GymWrapper(gymnasium.make("flowzoo/Voting-v0", role="generator"))
     check_env_specs(env)
     assert env.rollout(9)["next", "done"].sum() == 1
+    named = GymEnv("flowzoo/Voting-v0", role="aggregator")
+    assert named.rollout(9)["next", "done"].sum() == 1
+    assert pickle.loads(pickle.dumps(named.action_spec)) == named.action_spec  # noqa: S301
 
 
 def serial() -> None:

@@ -54,10 +54,18 @@ class TextSpec(NonTensor):
         texts[:] = values
         return texts
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank, (self.prose,), vars(self)
+
 
 @lru_cache(maxsize=64)
 def _texts_of(space: Prose) -> type[TextSpec]:
     return type("TextSpec", (TextSpec,), {"prose": space})
+
+
+def _blank(prose: Prose) -> TextSpec:
+    kind = _texts_of(prose)
+    return kind.__new__(kind)
 
 
 @register_gym_spec_conversion(Prose)
@@ -85,8 +93,9 @@ def pettingzoo_env(env: AECEnv | ParallelEnv, **options: Any) -> PettingZooWrapp
     """
     groups: dict[str, list[str]] = {}
     core: Any = env.unwrapped
-    for agent, (role, _) in getattr(core, "aec", core).workflow.agents.items():
-        groups.setdefault(role, []).append(agent)
+    roles = getattr(core, "aec", core).workflow.agents
+    for agent in env.possible_agents:
+        groups.setdefault(roles[agent][0], []).append(agent)
     options = {"group_map": groups, **options}
     if isinstance(env, AECEnv):
         options = {"use_mask": True, **options}

@@ -60,3 +60,9 @@ def test_an_agents_siblings_are_among_the_others():
 def test_wrong_others_are_refused_in_one_line(others, said):
     with pytest.raises(UsageError, match=said):
         gymnasium.make("flowzoo/Voting-v0", role="aggregator", others=others)
+
+
+def test_an_option_that_there_is_not_is_refused_as_python_refuses_a_keyword():
+    # TorchRL's GymEnv leaves out what it added when it reads these words in a TypeError.
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'"):
+        gymnasium.make("flowzoo/Voting-v0", role="aggregator", frameskip=1)

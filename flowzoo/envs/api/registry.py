@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.errors import FlowzooError, OptionError, UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import WORKFLOW_GROUP, load_plugin, plugin_named, plugins, with_packages
 
@@ -150,8 +150,11 @@ def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
     for option in options:
         if of_task is not None and option not in of_task:
             name = task if isinstance(task, str) else task_type.__name__
-            further = f"neither {cls.name} nor its task {name} has {option}"
-            raise unknown("option", option, {*accepted, *of_task}, further)
+            # In Python's words, by which other libraries know what they may leave out.
+            further = (
+                f"{cls.name} and its task {name} got an unexpected keyword argument {option!r}"
+            )
+            raise OptionError(str(unknown("option", option, {*accepted, *of_task}, further)))
     task_instance = make_task(task, **options)
     try:
         return with_examples(cls(task=task_instance, **values), count)
