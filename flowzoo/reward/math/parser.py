@@ -40,7 +40,7 @@ from flowzoo.reward.math.tree import (
     num,
     power,
     rational,
-    replace,
+    substitute,
     sym,
     symbols,
 )
@@ -56,6 +56,7 @@ from flowzoo.reward.math.vocabulary import (
     KNOWN,
     NO_OPERAND,
     SAME,
+    TYPESET,
     is_function,
     is_name,
     number_in_words,
@@ -226,7 +227,7 @@ class _Parser:
         differentials = [name for name in symbols(body) if name.startswith("d:")]
         if len(differentials) != 1:
             raise AnswerSyntaxError
-        return differentials[0][2:], replace(body, differentials[0], ONE)
+        return differentials[0][2:], substitute(body, {differentials[0]: ONE})
 
     def index(self) -> tuple[str, ExprNode]:
         # `{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start.
@@ -569,7 +570,7 @@ class _Parser:
 
     def text(self, content: str) -> ExprNode:
         self.at += 1
-        name = SAME.get(content, content)
+        name = TYPESET.get(content) or SAME.get(content, content)
         if name in FUNCTIONS or name in CALLED:
             return self.function(name)
         if len(content) == 1 and content.isalpha():
@@ -579,7 +580,7 @@ class _Parser:
         raise AnswerSyntaxError
 
     def command(self, name: str) -> ExprNode:
-        same = SAME.get(name, name)
+        same = TYPESET.get(name) or SAME.get(name, name)
         if same in FUNCTIONS or same in CALLED or name == "sqrt":
             return self.fraction("binom") if same == "binom" else self.function(same)
         special = self.special(name)
@@ -765,8 +766,14 @@ class _Parser:
                     raise AnswerSyntaxError
                 node = raise_power(node, self.script())
             elif token.text == "!" and token.kind == "p":
-                self.at += 1
-                node = call("factorial", [node])
+                start = self.at
+                while self.accept("!"):
+                    pass
+                if self.at - start == 2:
+                    node = call("factorial2", [node])
+                    continue
+                for _ in range(start, self.at):
+                    node = call("factorial", [node])
             elif token.text in ("%", "‰") and token.kind == "p":
                 self.at += 1
                 node = mul((node, num(Fraction(1, 100 if token.text == "%" else 1000))))

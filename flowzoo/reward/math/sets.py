@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.tree import (
@@ -25,8 +25,16 @@ from flowzoo.reward.math.tree import (
 )
 
 
-def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
-    """Letter, exact slope and the rest without the letter of `slope * letter + rest`, or None."""
+class Linear(NamedTuple):
+    """The expression `slope * letter + rest`, whose rest lacks the letter."""
+
+    letter: str
+    slope: Fraction
+    rest: ExprNode
+
+
+def linear(node: ExprNode) -> Linear | None:
+    """A linear expression of one letter, or None."""
     letters = symbols(node)
     if len(letters) != 1:
         return None
@@ -37,7 +45,7 @@ def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
     at = [rational(substitute(moving, {name: num(value)})) for value in (0, 1, 2, -3)]
     if at[0] != 0 or at[1] is None or not at[1] or at[2] != 2 * at[1] or at[3] != -3 * at[1]:
         return None
-    return name, at[1], rest
+    return Linear(name, at[1], rest)
 
 
 def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | None:
@@ -70,21 +78,6 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
         )
         return ParsedAnswer("union", items=rays, label=name)
     return None
-
-
-def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswer | None:
-    """The set of `1 <= |x| <= 3`; None if unsolved."""
-    low, middle, high = nodes
-    if low is None or middle is None or high is None:
-        return None
-    if all(op in (">", ">=") for op in ops):
-        low, high, ops = high, low, [op.replace(">", "<") for op in reversed(ops)]
-    if not all(op in ("<", "<=") for op in ops):
-        return None
-    parts = solved_range(low, middle, ops[0]), solved_range(middle, high, ops[1])
-    if parts[0] is None or parts[1] is None:
-        return None
-    return ParsedAnswer("cap", items=(parts[0], parts[1]), label=parts[0].label)
 
 
 def puncture(points: list[ExprNode], label: str) -> ParsedAnswer:

@@ -19,6 +19,11 @@ SAME: Final = {
     "cosec": "csc", "lb": "log2", "sgn": "sign", "arsech": "arcsech", "Tr": "tr",
     "trace": "tr",
 }  # fmt: skip
+# Short names of functions if typeset as names: `sh` alone is a product.
+TYPESET: Final = {
+    "sh": "sinh", "ch": "cosh", "th": "tanh", "cth": "coth", "arsh": "arsinh", "arch": "arcosh",
+    "arth": "artanh",
+}  # fmt: skip
 CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg cis Re Im")
 # Letters that are functions if a bracket follows immediately.
 KNOWN: Final = {"Gamma": "gamma", "zeta": "zeta", "Phi": "normal"}
@@ -98,19 +103,17 @@ _LINE = re.compile(
     r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
     re.IGNORECASE,
 )
+_INTEGERS = re.compile(
+    r"(?:(?:the )?set of )?(?:all )?(?:the )?(even|odd|) ?(?:integers|whole numbers)", re.IGNORECASE
+)
+_FORMS: Final = {"even": "2k", "odd": "2k+1", "": "k"}
 _FRACTION = re.compile(
     r"(an?|one|two|three|four|five|six|seven|eight|nine)[ -]"
     r"(half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?)"
 )
 _PARTS: Final = {
-    "half": 2,
-    "halve": 2,
-    "third": 3,
-    "quarter": 4,
-    "fifth": 5,
-    "eighth": 8,
-    "ninth": 9,
-}
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8, "ninth": 9,
+}  # fmt: skip
 _NOWHERE: Final = ("dne", "d.n.e", "does not exist", "doesn't exist", "nonexistent", "not exist")
 _NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
 REAL_LINE: Final = r"(-\infty ,\infty )"
@@ -155,6 +158,8 @@ def spelled_out(cleaned: str) -> str:
         return r"\text{does not exist}"
     if _LINE.fullmatch(cleaned):
         return REAL_LINE
+    if integers := _INTEGERS.fullmatch(cleaned):
+        return f"{_FORMS[(integers[1] or '').lower()]}, k \\in \\mathbb{{Z}}"
     return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned
 
 
