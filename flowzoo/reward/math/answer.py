@@ -5,7 +5,6 @@ Containers and relations are split here, by tokens outside every bracket; the pa
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,12 +13,11 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
-from flowzoo.reward.math.compare import is_over_integers
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
-from flowzoo.reward.math.sets import solved_range
+from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
@@ -34,7 +32,6 @@ from flowzoo.reward.math.tree import (
     mul,
     neg,
     num,
-    rational,
     substitute,
     sym,
     symbols,
@@ -173,25 +170,6 @@ def is_list_like(answer: str) -> bool:
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
-def decimal_commas(answer: str, gold: ParsedAnswer) -> str:
-    """Return an answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''."""
-    text = answer.replace("{,}", ",").strip().strip("$")
-    if gold.kind == "scalar" and _GROUPED_BY_DOTS.fullmatch(text):
-        return text.replace(".", "")
-    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
-        return text.replace(",", "")
-    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
-        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
-    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
-    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
-
-
-_GROUPED_BY_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3}){2,}", re.ASCII)
-_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
-_COMMA = re.compile(r"(?<=\d),(?=\d)")
-
-
 def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
@@ -265,22 +243,6 @@ def _finite_union(left: ParsedAnswer, right: ParsedAnswer) -> ParsedAnswer | Non
     b = {item.node.key: item for item in right.items if item.node is not None}
     chosen = {**a, **b}
     return ParsedAnswer("set", items=tuple(chosen[key] for key in sorted(chosen)))
-
-
-def _integers(items: Sequence[ParsedAnswer]) -> ParsedAnswer | None:
-    # The integers of a bounded range, `1 < x \\leq 4, x \\in \\mathbb{Z}`.
-    if len(items) != 2 or not is_over_integers(items[1]) or items[0].label != items[1].label:
-        return None
-    ends = [rational(end.node) if end.node else None for end in items[0].items]
-    if items[0].kind != "seq" or len(ends) != 2 or ends[0] is None or ends[1] is None:
-        return None
-    first, last = math.ceil(ends[0]), math.floor(ends[1])
-    first += first == ends[0] and items[0].shape[0] == "("
-    last -= last == ends[1] and items[0].shape[1] == ")"
-    if last - first >= MAX_ITEMS:
-        raise AnswerTooLargeError
-    members = (ParsedAnswer("scalar", node=num(value)) for value in range(first, last + 1))
-    return ParsedAnswer("set", items=tuple(members), label=items[0].label)
 
 
 class _Reader:
@@ -625,7 +587,7 @@ class _Reader:
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
-        if (integers := _integers(answer.items)) is not None:
+        if (integers := integers_of(answer.items)) is not None:
             return integers
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
         senses = {_JOINTS.get(joint, ",") for joint in joints}

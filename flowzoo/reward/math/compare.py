@@ -16,7 +16,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.doubles import is_whole
 from flowzoo.reward.math.matrices import built
 from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
-from flowzoo.reward.math.sets import Linear, is_real_set, linear, same_real_set
+from flowzoo.reward.math.sets import Linear, is_over_integers, is_real_set, linear, same_real_set
 from flowzoo.reward.math.tree import (
     ExprNode,
     ParsedAnswer,
@@ -270,13 +270,6 @@ def _family(answer: ParsedAnswer) -> _Family | None:
     if len(letters) != 1 or not members or any(item.node is None for item in members):
         return None
     return _Family(letters[0], members)
-
-
-def is_over_integers(item: ParsedAnswer) -> bool:
-    """Return True if an item states that a letter is an integer."""
-    if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
-        return False
-    return item.node.key in ("Z", "ZZ", "integers")
 
 
 def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:

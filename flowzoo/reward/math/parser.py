@@ -145,6 +145,13 @@ class _Parser:
             return 1 if sign == "+" else -1
         return self.plus_minus if sign == "pm" else -self.plus_minus
 
+    def signs(self) -> int:
+        # The product of the signs that come next.
+        minus = 1
+        while sign := self.accept("+", "-", "pm", "mp"):
+            minus *= self.signum(sign)
+        return minus
+
     def deeper(self) -> None:
         # Count one more level of nesting.
         self.depth += 1
@@ -600,7 +607,7 @@ class _Parser:
         # Read the operand of a command with a special syntax; None for other commands.
         if name == "frac":
             return self.derivative() or self.fraction("frac")
-        if name in ("lfloor", "lceil", "langle"):
+        if name in ("lfloor", "lceil"):
             return self.enclosed(name)
         if name in ("sum", "prod", "int", "iint", "oint", "lim"):
             return self.binder(name)
@@ -612,13 +619,10 @@ class _Parser:
 
     def enclosed(self, name: str) -> ExprNode:
         # Read the operand between `\lfloor` or `\lceil` and its partner.
-        close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
         self.deeper()
         node = self.sum()
         self.depth -= 1
-        if not self.accept(close):
-            raise AnswerSyntaxError
-        if name == "langle":
+        if not self.accept("rfloor" if name == "lfloor" else "rceil"):
             raise AnswerSyntaxError
         return call("floor" if name == "lfloor" else "ceil", [node])
 
@@ -652,8 +656,7 @@ class _Parser:
         return self.argument()
 
     def fraction(self, kind: str) -> ExprNode:
-        top = self.argument()
-        bottom = self.argument()
+        top, bottom = self.argument(), self.argument()
         return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
 
     def sum(self) -> ExprNode:
@@ -666,9 +669,7 @@ class _Parser:
             terms.append(term if self.signum(sign) > 0 else negative(term))
 
     def product(self) -> ExprNode:
-        minus = 1
-        while sign := self.accept("+", "-", "pm", "mp"):
-            minus *= self.signum(sign)
+        minus = self.signs()
         first = self.at
         factors = [self.mixed() or self.power()]
         sign, sides = "", [self.tokens[first]]  # the sign between vectors
@@ -695,20 +696,14 @@ class _Parser:
 
     def signed(self) -> ExprNode:
         # A factor that may have a sign, as after `*` and `^`.
-        minus = 1
-        while sign := self.accept("+", "-", "pm", "mp"):
-            minus *= self.signum(sign)
+        minus = self.signs()
         node = self.mixed() or self.power()
         return node if minus > 0 else neg(node)
 
     def is_mod(self) -> bool:
-        if self.accept("bmod"):
-            return True
-        token = self.peek()
-        if token and token.kind == "w" and token.text == "mod":
-            self.at += 1
-            return True
-        return False
+        is_sign = self.next_text() in ("bmod", "mod")
+        self.at += is_sign
+        return is_sign
 
     def is_split_number(self, first: int) -> bool:
         # Two adjacent numbers are not a product: `4 2` is neither 8 nor 42, but `2^6 3^5` is a
@@ -769,11 +764,9 @@ class _Parser:
                 start = self.at
                 while self.accept("!"):
                     pass
-                if self.at - start == 2:
-                    node = call("factorial2", [node])
-                    continue
-                for _ in range(start, self.at):
-                    node = call("factorial", [node])
+                is_double = self.at - start == 2
+                for _ in range(start, self.at - is_double):
+                    node = call("factorial2" if is_double else "factorial", [node])
             elif token.text in ("%", "‰") and token.kind == "p":
                 self.at += 1
                 node = mul((node, num(Fraction(1, 100 if token.text == "%" else 1000))))

@@ -14,7 +14,6 @@ from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import (
-    decimal_commas,
     is_list_like,
     read_answer,
     read_as_list,
@@ -227,7 +226,7 @@ def _other_readings(
             return same(other, gold.answer, rules)
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
-    respelled = decimal_commas(answer, gold.answer)
+    respelled = _with_points(answer, gold.answer)
     if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
         forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
         return None not in forms and forms[0].text == forms[1].text  # type: ignore[union-attr]
@@ -236,6 +235,25 @@ def _other_readings(
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
         return solves(parsed.node, gold.answer.relation[1])
     return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
+
+
+def _with_points(answer: str, gold: ParsedAnswer) -> str:
+    # The answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''.
+    text = answer.replace("{,}", ",").strip().strip("$")
+    if gold.kind == "scalar" and _GROUPED_BY_DOTS.fullmatch(text):
+        return text.replace(".", "")
+    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
+        return text.replace(",", "")
+    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
+        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
+    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
+    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
+
+
+_GROUPED_BY_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3}){2,}", re.ASCII)
+_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
+_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
 _WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b|(?<=[A-Z)])\s*-")
