@@ -86,7 +86,8 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
         verdict = _same_angle(a.node, b.node, a.unit)
     if verdict is not True and (a.digits or b.digits):
-        verdict = _is_rounding(a, b, rules.digits) or verdict
+        is_rounded = is_rounding(a, b, rules.digits) or is_rounding(b, a, rules.digits)
+        verdict = is_rounded or verdict
     if verdict is False and rules.percent == "either":
         hundred = num(100)
         for x, y in ((a, b), (b, a)):
@@ -196,13 +197,6 @@ def _units_agree(a: str, b: str, rules: Rules) -> bool:
     return not a or not b or (a == "%") != (b == "%")
 
 
-def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    return any(
-        written.digits >= digits and is_rounding(written, exact, digits)
-        for written, exact in ((a, b), (b, a))
-    )
-
-
 def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool:
     """Return True if a decimal with at least `digits` digits rounds an exact value."""
     if exact.shape == "sum":
@@ -216,8 +210,8 @@ def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool
         return False
     if exact_value is None:
         exact_value = decimal(exact.node, written.digits)
-    elif _is_short(exact_value):
-        return False  # it needs no rounding
+    elif pow(10, exact_value.denominator.bit_length(), exact_value.denominator) == 0:
+        return False  # a decimal fraction needs no rounding
     if exact_value is None:
         return False
     if _is_nearest_double(decimal_value, exact_value, written.digits):
@@ -248,10 +242,6 @@ def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: i
     form = repr(float(exact_value))
     form_digits = sum(char.isdigit() for char in form.partition("e")[0].lstrip("-0."))
     return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
-
-
-def _is_short(value: Fraction) -> bool:
-    return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
 _SHIFTS: Final = range(-3, 4)
