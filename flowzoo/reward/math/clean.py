@@ -28,8 +28,8 @@ _AMOUNT: Final = (
 )
 _INTRODUCTION = re.compile(
     r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"
-    rf"(?:[:=]|\bis|\bare|\bonly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
-    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
+    rf"(?:[:=]|\bis|\bare|\bonly|\bexactly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
+    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|exactly|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
     r"|(?:final )?answer\s*:\s*(?=[^\s:])",
     re.IGNORECASE,
 )
@@ -53,12 +53,14 @@ _CHOSEN = re.compile(
     rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
 )
 _CHOSEN_BELOW = re.compile(rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}")
+_CHOSEN_FLAT = re.compile(r"^(\d{1,3})C(\d{1,3})$")
 _CHOSEN_OF = re.compile(r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:hat|mathbf|vec|widehat|boldsymbol|bm)\s*"
     r"(?:\{\s*\\?([ijk])(?:math)?\s*\}|\\([ijk])math(?![A-Za-z])|([ijk])(?![A-Za-z]))"
 )
 _RATIO = re.compile(r"(\d{1,12})\s*(?:\\(?:text|mathrm)\s*\{\s*to\s*\}|\sto\s)\s*(\d{1,12})")
+_SHARE = re.compile(r"(\d{1,12})\s*(?:\\text\s*\{\s*)?(?:in|out of)(?:\s*\})?\s*(\d{1,12})")
 _DOMAIN = r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*(?P<set>[ZR])\s*\}|Z(?![A-Za-z]))|ℤ)"
 _GAP = r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[\s,;~]){0,6}"
 _TEXT_OPEN = r"\\(?:text|textrm|mbox|mathrm)\s*\{\s*,?\s*"
@@ -112,6 +114,17 @@ _OHM = re.compile(
 _TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
 _MAPS = re.compile(
     r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])"
+)
+_COMPARED = re.compile(
+    r"\\text\s*\{\s*(?:is |are )?(at least|at most|greater than|more than|less than)\s*\}"
+)
+_SIGN_OF: Final = {
+    "at least": r"\geq", "at most": r"\leq", "greater than": ">", "more than": ">",
+    "less than": "<",
+}  # fmt: skip
+_POSITIVE = re.compile(
+    r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})"
+    r"|_\s*\{\s*\\geq?\s*0\s*\})"
 )
 _KET = re.compile(r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])")
 _PARTIAL = re.compile(
@@ -182,10 +195,13 @@ def respell(text: str) -> str:
         text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_OF.sub(r"\\binom{\1}{\2}", text)
+        text = _CHOSEN_FLAT.sub(r"\\binom{\1}{\2}", text)
     if "." in text:
         text = _decimals(text)
     if "to" in text and (ratio := _RATIO.fullmatch(text)):
         return f"{ratio[1]}:{ratio[2]}"
+    if (" in " in text or " of " in text) and (share := _SHARE.fullmatch(text)):
+        return f"{share[1]}/{share[2]}"
     if ("[" in text or "]" in text) and "sqrt" not in text:
         text = _inward(text)
     return text
@@ -230,6 +246,8 @@ _REWRITES: Final[
     (("tag", "label", "space", "phantom", "kern", "skip"), _UNPRINTED, " "),
     (("partial",), _PARTIAL, _partial),
     (("mathbb",), _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    (("least", "most", "than"), _COMPARED, lambda match: _SIGN_OF[match[1]] + " "),
+    (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
     (("rangle",), _KET, r"\\ket_{\1}"),
     (("\\\\",), _ROW_GAP, r"\\\\"),
     (("\\not",), _NOT, r"\\neq "),

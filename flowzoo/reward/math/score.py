@@ -240,6 +240,9 @@ def _other_readings(
             return same(other, gold.answer, rules)
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
+    texts = parsed.text, gold.answer.text
+    if texts[0] in _stated(texts[1]) or texts[1] in _stated(texts[0]):
+        return True
     respelled = _with_points(answer, gold.answer)
     if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
         forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
@@ -276,6 +279,18 @@ _WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b|(?<=[A-Z
 def _connective(match: re.Match[str]) -> str:
     word = match[1] or match[2]
     return rf"\l{word} " if word else r"\setminus "
+
+
+_SENTENCE = re.compile(
+    r"[a-z' ]{1,60}? (?:(?:is|are)(?: an?| the)? |(?=(?:con|di)verges$))([a-z' -]+)"
+)
+_DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
+
+
+def _stated(text: str) -> tuple[str, ...]:
+    # What a sentence without a denial says of its subject, `odd` in `The function is odd`.
+    sentence = None if _DENIAL.search(text) else _SENTENCE.fullmatch(text)
+    return (sentence[1],) if sentence else ()
 
 
 _CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")
