@@ -661,8 +661,7 @@ class _Reader:
         bars = [idx for idx, text in inner if text in ("|", "parallel")]
         if len(bars) in (1, 2) and bars[-1] - bars[0] == len(bars) - 1:
             return bars[0], bars[-1] + 1
-        wide = next((idx for idx in inside[1:] if self.tokens[idx].spaced == 2), None)
-        return wide and (wide, wide)
+        return next(((idx, idx) for idx in inside[1:] if self.tokens[idx].spaced == 2), None)
 
     def soft_cut(self, inside: Sequence[int], right: int, seen: set[str]) -> tuple[int, int] | None:
         # The same at white space before a name.

@@ -70,14 +70,12 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         return False
     if a.unit != b.unit and a.unit and b.unit and rules.units != "ignored":
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
+    if {a.shape, b.shape} == {"", "-"}:
+        a, b = _signed(a, b), _signed(b, a)
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
         return False
     if {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
-    if {a.shape, b.shape} == {"", "-"}:  # a loss of 5 dollars is -5 dollars
-        a, b = (
-            x._replace(node=neg(x.node)) if _is_negative(x, y) else x for x, y in ((a, b), (b, a))
-        )
     verdict = same_function(a.node, b.node)
     for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
         is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
@@ -96,9 +94,11 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _is_negative(change: ParsedAnswer, value: ParsedAnswer) -> bool:
-    # True if a decrease is to be compared with a negative value.
-    return change.shape == "-" and value.node is not None and has_minus(value.node)
+def _signed(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+    # A decrease as a negative number, if `other` is one: a loss of 5 dollars is -5 dollars.
+    if change.shape != "-" or change.node is None or not (other.node and has_minus(other.node)):
+        return change
+    return change._replace(node=neg(change.node))
 
 
 def _in_basic_units(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
@@ -448,7 +448,7 @@ def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
     residues = set[tuple[Fraction, Fraction]]()
     for member in family.members:
         line = linear(member.node or num(0))
-        start = line and rational(line.rest)
+        start = rational(line.rest) if line else None
         if line is None or start is None or {line.slope.denominator, start.denominator} != {1}:
             return frozenset()
         residues.add((start % abs(line.slope), abs(line.slope)))

@@ -142,12 +142,13 @@ def _progression(cleaned: str) -> ParsedAnswer | str | None:
     if not 1 < len(values) == len(terms) or (len(steps) > 1 and len(ratios) > 1):
         return None
     last = re.sub(r"\s", "", tail.rpartition(",")[2])
-    kind, closing = _BRACKETS.get(opening, ("", ""))
+    kind, closing = _BRACKETS.get(opening, (None, ""))
     end = last.removesuffix(closing)
     if kind and last.endswith(closing) and _TERM.fullmatch(end) and not end.endswith("/0"):
         every = _terms(values, Fraction(end), steps, ratios)
         items = tuple(ParsedAnswer("scalar", node=num(value)) for value in every)
-        return items and ParsedAnswer(kind, items=items, shape="()" if kind == "seq" else "")
+        shape = "()" if kind == "seq" else ""
+        return ParsedAnswer(kind, items=items, shape=shape) if items else None
     if len(values) == 2 and steps not in ({1}, {-1}):
         return None
     step = f"+{steps.pop()}" if len(steps) == 1 else f"*{ratios.pop()}"
