@@ -176,10 +176,10 @@ _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7
 
 def _converted(answer: str, gold: str) -> str:
     # Key of the number of a quantity in another unit than the gold's, `3 m` for 300 cm; else empty.
-    given, asked = read_answer(answer), read_answer(gold)
-    if given is None or asked is None or not given.unit or not asked.unit:
+    given, reference = read_answer(answer), read_answer(gold)
+    if given is None or reference is None or not given.unit or not reference.unit:
         return ""
-    number = _NUMBER.search(answer.replace(",", "")) if given.unit != asked.unit else None
+    number = _NUMBER.search(answer.replace(",", "")) if given.unit != reference.unit else None
     return f"{WRITTEN}{Fraction(number[0])}" if number else ""
 
 

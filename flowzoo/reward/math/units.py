@@ -264,7 +264,7 @@ def unit_name(word: str) -> str:
     return _NAMES.get(word, word)
 
 
-# Units with what they are multiples of; a symbol of the SI takes its prefixes.
+# Units as multiples of others; a symbol of the SI takes its prefixes.
 _SIZES: Final = {
     "dollar": (100, "cent"), "week": (604_800, "s"), "day": (86_400, "s"), "h": (3600, "s"),
     "min": (60, "s"), "degree": (3600, "arcsecond"), "arcminute": (60, "arcsecond"),
@@ -300,8 +300,8 @@ def size_of(unit: str) -> tuple[str, Fraction] | None:
         inner = size_of(rest) if rest else None
         size *= (Fraction(factor) * (inner[1] if inner else 1)) ** power
         for of in (inner[0] if inner else name).split():
-            found = _FACTOR.fullmatch(of)
-            key, count = (found[1], int(found[2] or 1)) if found else (of, 1)
+            base = _FACTOR.fullmatch(of)
+            key, count = (base[1], int(base[2] or 1)) if base else (of, 1)
             basic[key] = basic.get(key, 0) + count * power
     return " ".join(f"{key}{count}" for key, count in sorted(basic.items()) if count), size
 
