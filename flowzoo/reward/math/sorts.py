@@ -141,6 +141,8 @@ def _progression(cleaned: str) -> ParsedAnswer | str | None:
     ratios = {b / a for a, b in pairwise(values) if a}
     if not 1 < len(values) == len(terms) or (len(steps) > 1 and len(ratios) > 1):
         return None
+    if len(values) == 2 and steps not in ({1}, {-1}):
+        return None
     last = re.sub(r"\s", "", tail.rpartition(",")[2])
     kind, closing = _BRACKETS.get(opening, (None, ""))
     end = last.removesuffix(closing)
@@ -149,8 +151,6 @@ def _progression(cleaned: str) -> ParsedAnswer | str | None:
         items = tuple(ParsedAnswer("scalar", node=num(value)) for value in every)
         shape = "()" if kind == "seq" else ""
         return ParsedAnswer(kind, items=items, shape=shape) if items else None
-    if len(values) == 2 and steps not in ({1}, {-1}):
-        return None
     step = f"+{steps.pop()}" if len(steps) == 1 else f"*{ratios.pop()}"
     return f"{opening} {values[0]} {step} {last}"
 
