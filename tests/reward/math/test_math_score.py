@@ -11,7 +11,7 @@ from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
 from flowzoo.reward.math.answer import _read_cached
 from flowzoo.reward.math.compare import Rules
-from flowzoo.reward.math.score import compare, plain_number, read_gold
+from flowzoo.reward.math.score import compare, read_gold
 from tests.tables import read_tables, shared_rows
 
 TABLES = read_tables(__file__)
@@ -214,10 +214,3 @@ def test_of_a_batch_of_plain_decimals_golds_alone_are_parsed():
     _read_cached.cache_clear()
     assert set(score_batch(answers, golds, MathOptions(read="answer")).statuses) == {"different"}
     assert _read_cached.cache_info().misses == len(set(golds))
-
-
-def test_plain_numbers():
-    assert plain_number("1.50") == (15, 1)
-    assert plain_number("-007") == (-7, 0)
-    for text in ("1,000", "1/2", "5 cm", "", "1" * 15, "+5", "\u0664"):
-        assert plain_number(text) is None
