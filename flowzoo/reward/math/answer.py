@@ -6,19 +6,18 @@ Containers and relations are split here, by tokens outside every bracket; the pa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
-from flowzoo.reward.math.compare import is_over_integers
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
-from flowzoo.reward.math.sets import between, solved_range
+from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
@@ -41,64 +40,8 @@ from flowzoo.reward.math.units import direction, read_unit
 from flowzoo.reward.math.vocabulary import is_function, is_word, spelled_out
 
 
-def split_relations(
-    tokens: Sequence[MathToken],
-    top: Sequence[int],
-    relations: Sequence[int],
-    bounds: tuple[int, int],
-    is_name: Callable[[int, int], bool],
-    is_closed: Callable[[int, int], bool],
-) -> list[tuple[int, int]]:
-    """Slices of adjacent relations; one slice for a chain."""
-    start, end = bounds
-    slices: list[tuple[int, int]] = []
-    begin = start
-    seen = {_text(tokens, start, relations[0])}
-    for left, right in pairwise(relations):
-        inside = [idx for idx in top if left < idx < right]
-        cut = _hard_cut(tokens, inside) or _soft_cut(
-            tokens, inside, right, seen, is_name, is_closed
-        )
-        if cut is None:
-            continue
-        slices.append((begin, cut[0]))
-        begin = cut[1]
-        seen.add(_text(tokens, begin, right))
-    return [*slices, (begin, end)]
-
-
-def _text(tokens: Sequence[MathToken], start: int, end: int) -> str:
-    return "".join(token.text for token in tokens[start:end])
-
-
-def _hard_cut(tokens: Sequence[MathToken], inside: Sequence[int]) -> tuple[int, int] | None:
-    for idx in inside[1:-1]:
-        if tokens[idx].text == "\\\\":
-            return idx, idx + 1
-    bars = [idx for idx in inside[1:-1] if tokens[idx].text in ("|", "parallel")]
-    if len(bars) in (1, 2) and bars[-1] - bars[0] == len(bars) - 1:
-        return bars[0], bars[-1] + 1
-    for idx in inside[1:]:
-        if tokens[idx].spaced == 2:
-            return idx, idx
-    return None
-
-
-def _soft_cut(
-    tokens: Sequence[MathToken], inside: Sequence[int], right: int, seen: set[str],
-    is_name: Callable[[int, int], bool], is_closed: Callable[[int, int], bool],
-) -> tuple[int, int] | None:  # fmt: skip
-    if not inside:
-        return None
-    start = inside[0]
-    for idx in inside[1:]:
-        behind = tokens[idx - 1]
-        is_name_again = _text(tokens, idx, right) in seen
-        # White space after a command only ends it.
-        is_space = tokens[idx].spaced and (behind.kind != "c" or is_name_again)
-        if is_space and is_name(idx, right) and (is_name_again or is_closed(start, idx)):
-            return idx, idx
-    return None
+def _text(tokens: Sequence[MathToken]) -> str:
+    return "".join(token.text for token in tokens)
 
 
 # Most relative difference of two numbers joined by an approximate sign.
@@ -171,6 +114,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         return None
     cleaned = clean(answer)
     text = text_form(cleaned)
+    if answer.strip("$ ").startswith("\\text") and cleaned[:1] == "0" and cleaned[1:].isdigit():
+        return ParsedAnswer("text", text)  # a text keeps its zeros
     try:
         if not as_written and (of_sort := read_sort(cleaned)):
             return of_sort._replace(text=of_sort.text or text)
@@ -179,6 +124,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
+        if whole := _PERMUTED.fullmatch(cleaned):
+            return _permuted(_read(whole[1]), text)
         source = tokenize(
             rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
         )
@@ -223,24 +170,25 @@ def is_list_like(answer: str) -> bool:
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
-def decimal_commas(answer: str, gold: ParsedAnswer) -> str:
-    """Return an answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''."""
-    text = answer.replace("{,}", ",").strip().strip("$")
-    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
-        return text.replace(",", "")
-    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
-        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
-    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
-    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
-
-
-_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
-_COMMA = re.compile(r"(?<=\d),(?=\d)")
-
-
 def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
+
+
+_PERMUTED = re.compile(
+    r"(.+?)[ ,]*(?:\\text\s?\{\s*|\b)(?:and|or) (?:all |any )?(?:of )?(?:its |their )?"
+    r"permutations?(?: thereof)?\.?\s*\}?"
+)
+_MOST_PERMUTED: Final = 5
+
+
+def _permuted(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
+    # The tuples of an answer in every order.
+    tuples = answer.items if answer and answer.kind == "list" else (answer,) if answer else ()
+    if any(item.kind != "seq" or len(item.items) > _MOST_PERMUTED for item in tuples):
+        return ParsedAnswer("text", text)
+    orders = {order: item for item in tuples for order in permutations(item.items)}
+    members = tuple(item._replace(items=order) for order, item in orders.items())
+    return ParsedAnswer("list", text, items=members)
 
 
 # Words and signs between parts that both hold, or of which one does.
@@ -473,7 +421,7 @@ class _Reader:
 
     def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
         # True if a side is repeated, as in `1 = 1`.
-        texts = ["".join(t.text for t in self.tokens[start:end]) for start, end in sides]
+        texts = [_text(self.tokens[start:end]) for start, end in sides]
         return len(set(texts)) < len(texts)
 
     def measure(self, start: int, end: int) -> str:
@@ -509,7 +457,7 @@ class _Reader:
             else:
                 return ""
             idx += 1
-        text = "".join(token.text for token in self.tokens[start:end])
+        text = _text(self.tokens[start:end])
         return text if has_quantity and end - start <= 60 else ""
 
     def _behind_argument(self, idx: int, end: int) -> int:
@@ -528,8 +476,10 @@ class _Reader:
         falling = [op for op in ops if op in ("<", "<=")]
         rising = [op for op in ops if op in (">", ">=")]
         name = self._label(*sides[1])
-        if len(sides) == 3 and not name and (inside := between(nodes, ops)):
-            return inside
+        if len(sides) == 3 and not name:
+            parts = [self._single(sides[i : i + 2], nodes[i : i + 2], ops[i]) for i in (0, 1)]
+            if all(map(_is_condition, parts)):
+                return ParsedAnswer("cap", items=tuple(parts), label=parts[0].label)
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
             raise AnswerSyntaxError
         low, high = self.read(*sides[0]), self.read(*sides[2])
@@ -637,6 +587,8 @@ class _Reader:
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
         answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
+        if (integers := integers_of(answer.items)) is not None:
+            return integers
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
         senses = {_JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
@@ -663,20 +615,20 @@ class _Reader:
             return self.derived(start, end, arrows)
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
         if len(relations) > 1:
-            slices = split_relations(
-                self.tokens, top, relations, (start, end), self.is_name, self.is_closed
-            )
+            slices = self.slices(start, end, top, relations)
             if len(slices) > 1:
                 return _make_list([self.read(a, b) for a, b in slices], flat=True)
         if relations:
             return self.related(start, end, relations)
-        operations = [idx for idx in top if self.is_operator(idx, _SET_OPS)]
+        operations = [
+            idx for idx in top if self.is_operator(idx, _SET_OPS) or self.is_between_sets(idx, end)
+        ]
         if operations:
             return self.set_operation(start, end, operations[-1])
         colons = [idx for idx in top if self.tokens[idx].text == ":"]
         if len(colons) == 1 and start < colons[0] < end - 1 and self._is_phrase(start, colons[0]):
             return self.read(colons[0] + 1, end)._replace(
-                label=_text(self.tokens, start, colons[0])
+                label=_text(self.tokens[start : colons[0]])
             )
         if colons and start < colons[0] and colons[-1] < end - 1:
             parts = self.parts(start, end, colons)
@@ -686,6 +638,44 @@ class _Reader:
         if end == start + 1 and self.tokens[start].text == "varnothing":
             return ParsedAnswer("set")
         return self.scalar(start, end)
+
+    def slices(
+        self, start: int, end: int, top: Sequence[int], relations: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        # Slices of adjacent relations; one slice for a chain.
+        slices: list[tuple[int, int]] = []
+        seen = {_text(self.tokens[start : relations[0]])}
+        for left, right in pairwise(relations):
+            inside = [idx for idx in top if left < idx < right]
+            if cut := self.hard_cut(inside) or self.soft_cut(inside, right, seen):
+                slices.append((start, cut[0]))
+                start = cut[1]
+                seen.add(_text(self.tokens[start:right]))
+        return [*slices, (start, end)]
+
+    def hard_cut(self, inside: Sequence[int]) -> tuple[int, int] | None:
+        # The end and the start of relations at the end of a row, at a bar or at a wide space.
+        inner = [(idx, self.tokens[idx].text) for idx in inside[1:-1]]
+        if row := next((idx for idx, text in inner if text == "\\\\"), 0):
+            return row, row + 1
+        bars = [idx for idx, text in inner if text in ("|", "parallel")]
+        if len(bars) in (1, 2) and bars[-1] - bars[0] == len(bars) - 1:
+            return bars[0], bars[-1] + 1
+        return next(((idx, idx) for idx in inside[1:] if self.tokens[idx].spaced == 2), None)
+
+    def soft_cut(self, inside: Sequence[int], right: int, seen: set[str]) -> tuple[int, int] | None:
+        # The same at white space before a name.
+        for idx in inside[1:]:
+            is_again = _text(self.tokens[idx:right]) in seen
+            # White space after a command only ends it.
+            is_space = self.tokens[idx].spaced and (self.tokens[idx - 1].kind != "c" or is_again)
+            if (
+                is_space
+                and self.is_name(idx, right)
+                and (is_again or self.is_closed(inside[0], idx))
+            ):
+                return idx, idx
+        return None
 
     def _is_phrase(self, start: int, end: int) -> bool:
         # True for the name of a part, `Paolo` or `Sequence 1`.
@@ -755,7 +745,7 @@ class _Reader:
         is_named = head.is_range or bar == start + 1
         if not is_named or not all(_is_condition(part) and part.label == name for part in parts):
             raise AnswerSyntaxError
-        return condition
+        return condition._replace(label="", relation=None)
 
     def scalar(self, start: int, end: int) -> ParsedAnswer:
         quantity, last = read_unit(self.tokens, start, end), end
@@ -777,8 +767,19 @@ class _Reader:
         change = direction(self.tokens[end:last])
         return ParsedAnswer("scalar", "", node, (), change, quantity.unit, digits=digits)
 
+    def is_between_sets(self, idx: int, end: int) -> bool:
+        # True for the sign of a Cartesian product of sets in braces.
+        is_sign = self.tokens[idx].text == "times" and 0 < idx < end - 1
+        return is_sign and (self.tokens[idx - 1].text, self.tokens[idx + 1].text) == ("\\}", "\\{")
+
     def set_operation(self, start: int, end: int, at: int) -> ParsedAnswer:
         left, right = self.read(start, at), self.read(at + 1, end)
+        if self.tokens[at].text == "times":
+            if len(left.items) * len(right.items) > MAX_ITEMS:
+                raise AnswerTooLargeError
+            pairs = product(left.items, right.items)
+            members = tuple(ParsedAnswer("seq", items=pair, shape="()") for pair in pairs)
+            return ParsedAnswer("set", items=members)
         kind = _SET_OPS[self.tokens[at].text]
         exact = _finite_union(left, right) if kind == "union" else None
         if exact is not None:

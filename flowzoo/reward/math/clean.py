@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Final
+from unicodedata import decimal
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.vocabulary import COMMANDS
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_DECIMAL_DIGIT = re.compile(r"(?![0-9])\d")
 _COLOR = re.compile(r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*")
 _UNPRINTED = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
@@ -26,8 +28,8 @@ _AMOUNT: Final = (
 )
 _INTRODUCTION = re.compile(
     r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"
-    rf"(?:[:=]|\bis|\bare|\bonly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
-    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
+    rf"(?:[:=]|\bis|\bare|\bonly|\bexactly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
+    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|exactly|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
     r"|(?:final )?answer\s*:\s*(?=[^\s:])",
     re.IGNORECASE,
 )
@@ -51,19 +53,21 @@ _CHOSEN = re.compile(
     rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
 )
 _CHOSEN_BELOW = re.compile(rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}")
+_CHOSEN_FLAT = re.compile(r"^(\d{1,3})C(\d{1,3})$")
 _CHOSEN_OF = re.compile(r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:hat|mathbf|vec|widehat|boldsymbol|bm)\s*"
     r"(?:\{\s*\\?([ijk])(?:math)?\s*\}|\\([ijk])math(?![A-Za-z])|([ijk])(?![A-Za-z]))"
 )
 _RATIO = re.compile(r"(\d{1,12})\s*(?:\\(?:text|mathrm)\s*\{\s*to\s*\}|\sto\s)\s*(\d{1,12})")
-_WHOLE = r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))|ℤ)"
+_SHARE = re.compile(r"(\d{1,12})\s*(?:\\text\s*\{\s*)?(?:in|out of)(?:\s*\})?\s*(\d{1,12})")
+_DOMAIN = r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*(?P<set>[ZR])\s*\}|Z(?![A-Za-z]))|ℤ)"
 _GAP = r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[\s,;~]){0,6}"
 _TEXT_OPEN = r"\\(?:text|textrm|mbox|mathrm)\s*\{\s*,?\s*"
 _FAMILY = (
     re.compile(
         rf"{_GAP}\(?{_GAP}(?:{_TEXT_OPEN}(?:,|where|for|with)?(?: all| any| some| every)?\s*\}})?"
-        rf"{_GAP}([A-Za-z])\s*{_WHOLE}{_GAP}\)?$"
+        rf"{_GAP}([A-Za-z])\s*{_DOMAIN}{_GAP}\)?$"
     ),
     re.compile(
         rf"{_GAP}\(?{_GAP}(?:{_TEXT_OPEN}(?:where|for|with)\s*\}})?{_GAP}([A-Za-z])\s*"
@@ -74,6 +78,7 @@ _FAMILY = (
         rf"integers?\s*\}}{_GAP}([A-Za-z]){_GAP}\)?$"
     ),
 )
+_NAMED_SET = re.compile(r"[ZRℤ]|integer|whole")
 _BUILT = re.compile(r"\\\{|\\lbrace|\\left\s*\\\{")
 _OUTWARD = re.compile(r"(?P<open>[\[\](])(?P<inside>[^\[\](),;]*[,;][^\[\]()]*)(?P<close>[\[\])])")
 _OUTWARDS = re.compile(
@@ -110,6 +115,18 @@ _TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
 _MAPS = re.compile(
     r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])"
 )
+_COMPARED = re.compile(
+    r"\\text\s*\{\s*(?:is |are )?(at least|at most|greater than|more than|less than)\s*\}"
+)
+_SIGN_OF: Final = {
+    "at least": r"\geq", "at most": r"\leq", "greater than": ">", "more than": ">",
+    "less than": "<",
+}  # fmt: skip
+_POSITIVE = re.compile(
+    r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})"
+    r"|_\s*\{\s*\\geq?\s*0\s*\})"
+)
+_KET = re.compile(r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])")
 _PARTIAL = re.compile(
     r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
     r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}"
@@ -133,6 +150,7 @@ _EATEN = re.compile(
     r"|\t(?=(?:ext|imes|heta|an|frac|au)(?![a-z]))"
 )
 _HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
+_TAG = re.compile(r"</?(?:[biup]|strong|em|span|div|br|code|mark|li|[uo]l)(?: [^<>]{0,80})?/? ?>")
 
 
 def _quantity(match: re.Match[str]) -> str:
@@ -147,14 +165,15 @@ def repaired(text: str) -> str:
         if control in text:
             text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
             break
-    if "<su" not in text:
+    if "</" not in text:
         return text
-    return _HTML.sub(lambda m: f"{'^' if m[1] == 'p' else '_'}{{{m[2]}}}", text)
+    text = _HTML.sub(lambda m: f"{'^' if m[1] == 'p' else '_'}{{{m[2]}}}", text)
+    return _TAG.sub("", text)
 
 
 def plain_width(text: str) -> str:
-    """Convert full-width letters, digits and signs in `text` to their usual width."""
-    return text.translate(_FULL_WIDTH)
+    """Convert full-width letters and signs, and digits of all scripts, to the usual ones."""
+    return _DECIMAL_DIGIT.sub(lambda m: str(decimal(m[0])), text.translate(_FULL_WIDTH))
 
 
 def respell(text: str) -> str:
@@ -176,10 +195,13 @@ def respell(text: str) -> str:
         text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
         text = _CHOSEN_OF.sub(r"\\binom{\1}{\2}", text)
+        text = _CHOSEN_FLAT.sub(r"\\binom{\1}{\2}", text)
     if "." in text:
         text = _decimals(text)
     if "to" in text and (ratio := _RATIO.fullmatch(text)):
         return f"{ratio[1]}:{ratio[2]}"
+    if (" in " in text or " of " in text) and (share := _SHARE.fullmatch(text)):
+        return f"{share[1]}/{share[2]}"
     if ("[" in text or "]" in text) and "sqrt" not in text:
         text = _inward(text)
     return text
@@ -224,6 +246,9 @@ _REWRITES: Final[
     (("tag", "label", "space", "phantom", "kern", "skip"), _UNPRINTED, " "),
     (("partial",), _PARTIAL, _partial),
     (("mathbb",), _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    (("least", "most", "than"), _COMPARED, lambda match: _SIGN_OF[match[1]] + " "),
+    (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
+    (("rangle",), _KET, r"\\ket_{\1}"),
     (("\\\\",), _ROW_GAP, r"\\\\"),
     (("\\not",), _NOT, r"\\neq "),
     (("\\not",), _NOT_IN, r"\\notin "),
@@ -241,9 +266,7 @@ def _commands(text: str) -> str:
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
     if any("j" in letters or "k" in letters for letters in vectors):
         text = _UNIT_VECTOR.sub(lambda m: f"\\hat{{{m[1] or m[2] or m[3]}}}", text)
-    if ("Z" in text or "ℤ" in text or "integer" in text or "whole" in text) and not _BUILT.match(
-        text
-    ):
+    if _NAMED_SET.search(text) and not _BUILT.match(text):
         text = _family(text)
     if "\\over" in text and _OVER.search(text) and _is_outside(text):
         text = f"{{{text}}}"
@@ -255,7 +278,8 @@ def _family(text: str) -> str:
     for pattern in _FAMILY:
         match = pattern.search(text)
         if match and match.start() > 0:
-            return f"{text[: match.start()]}, {match[1]} \\in \\mathbb{{Z}}"
+            domain = match.groupdict().get("set") or "Z"
+            return f"{text[: match.start()]}, {match[1]} \\in \\mathbb{{{domain}}}"
     return text
 
 
@@ -359,6 +383,8 @@ _CHARACTERS = str.maketrans(
     {
         **table("−:- –:- ‐:- ‑:- ’:' ′:' ″:'' ∶:: ，:, 、:, （:( ）:) ％:% ∣:| º:°"),
         **{sign: f"\\{name} " for sign, name in table(_SIGNS).items()},
+        "℃": "°\\text{C}",
+        "℉": "°\\text{F}",
         # A fraction character after a whole number makes a mixed number.
         **{sign: f" \\frac{{{f[0]}}}{{{f[2]}}}" for sign, f in _FRACTIONS.items()},
         **dict.fromkeys("\u00a0\u2009\u202f\u2002\u2003~", " "),
@@ -504,6 +530,7 @@ def is_one_group(inside: str) -> bool:
 _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}")
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
 _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
+_SCRIPT_END = re.compile(r"(?<=[\^_])(\w)\s+")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
 _ARTICLE = re.compile(r"^(?:an?|the|on) (?=[a-z]{3})", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
@@ -522,8 +549,9 @@ def text_form(cleaned: str) -> str:
         text = text.strip("'")
     if _LETTERS.fullmatch(text) and _LONG_WORD.search(text):
         return _ARTICLE.sub("", text, count=1).casefold()
+    text = _SINGLE_BRACES.sub(r"\1\2 ", text)
     text = _NOISE.sub(lambda match: match[1] or "", text)
-    return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")
+    return _SCRIPT_END.sub(r"\1", text).replace("**", "^")
 
 
 _ROWS: Final = re.compile(

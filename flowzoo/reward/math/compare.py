@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise, permutations
 from typing import Final, Literal, NamedTuple
 
+from flowzoo.reward.listed import names
 from flowzoo.reward.math.doubles import is_whole
-from flowzoo.reward.math.probe import decimal, proportional, same_function
-from flowzoo.reward.math.sets import is_real_set, same_real_set
+from flowzoo.reward.math.matrices import built
+from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
+from flowzoo.reward.math.sets import Linear, is_over_integers, is_real_set, linear, same_real_set
 from flowzoo.reward.math.tree import (
     ExprNode,
     ParsedAnswer,
     add,
     call,
     const,
+    has_minus,
     mul,
+    neg,
     num,
     power,
     rational,
@@ -45,16 +49,6 @@ class Rules(NamedTuple):
     digits: int = 6
 
 
-def all_same(verdicts: Iterable[bool | None]) -> bool | None:
-    """True if all are, False if one is, else undecided."""
-    undecided = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        undecided = undecided or verdict is None
-    return None if undecided else True
-
-
 def column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...] | None:
     """The cells of a matrix with one column or one row."""
     rows = rows_of(scalar.node)
@@ -74,15 +68,14 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
-    if a.unit != b.unit and ("sum" in (a.shape, b.shape) or a.unit in ("cent", "dollar")):
-        a, b = _in_smallest(a, b), _in_smallest(b, a)
+    if a.unit != b.unit and a.unit and b.unit and rules.units != "ignored":
+        a, b = _in_basic_units(a, b), _in_basic_units(b, a)
+    if {a.shape, b.shape} == {"", "-"}:
+        a, b = _signed(a, b), _signed(b, a)
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
         return False
     if {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
-    left, right = rows_of(a.node), rows_of(b.node)
-    if left is not None and right is not None:
-        return _same_matrix(left, right)
     verdict = same_function(a.node, b.node)
     for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
         is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
@@ -91,7 +84,8 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
         verdict = _same_angle(a.node, b.node, a.unit)
     if verdict is not True and (a.digits or b.digits):
-        verdict = _is_rounding(a, b, rules.digits) or verdict
+        is_rounded = is_rounding(a, b, rules.digits) or is_rounding(b, a, rules.digits)
+        verdict = is_rounded or verdict
     if verdict is False and rules.percent == "either":
         hundred = num(100)
         for x, y in ((a, b), (b, a)):
@@ -100,8 +94,15 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     return verdict
 
 
-def _in_smallest(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
-    # A quantity in the smallest unit of its kind, if `other` is of that kind, too.
+def _signed(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+    # A decrease as a negative number, if `other` is one: a loss of 5 dollars is -5 dollars.
+    if change.shape != "-" or change.node is None or not (other.node and has_minus(other.node)):
+        return change
+    return change._replace(node=neg(change.node))
+
+
+def _in_basic_units(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+    # A quantity in the basic units of its kind, if `other` is of that kind, too.
     size, of_other = size_of(quantity.unit), size_of(other.unit)
     if size is None or of_other is None or size[0] != of_other[0] or quantity.node is None:
         return quantity
@@ -110,14 +111,14 @@ def _in_smallest(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
 
 _CONSTANT = re.compile(r"[CcK]|[Cc]_\d|const(?:ant)?")
 _COEFFICIENT = re.compile(r"[ABCD]|[ABCDcd]_\d")
-_ARGUMENTS = re.compile(r"(\w+'*)\(([\w,]+)\)")
+_ARGUMENTS = re.compile(r"(\w+'*)\(([\w,]+)\)|([A-Za-z])_([ijklmnr])")
 
 
-def renamed(answer: ParsedAnswer, names: Mapping[str, ExprNode]) -> ParsedAnswer:
+def renamed(answer: ParsedAnswer, new: Mapping[str, ExprNode]) -> ParsedAnswer:
     """The answer with its letters replaced."""
-    node = None if answer.node is None else substitute(answer.node, names)
-    items = tuple(renamed(item, names) for item in answer.items)
-    relation = answer.relation and (answer.relation[0], substitute(answer.relation[1], names))
+    node = None if answer.node is None else substitute(answer.node, new)
+    items = tuple(renamed(item, new) for item in answer.items)
+    relation = answer.relation and (answer.relation[0], substitute(answer.relation[1], new))
     return answer._replace(node=node, items=items, relation=relation)
 
 
@@ -127,8 +128,9 @@ def _letters(answer: ParsedAnswer) -> frozenset[str]:
 
 
 def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
-    # `f(z) = z` with the letter of `f(x)`, `(y, x) = (2, 1)` in the order of `(x, y)`.
-    if answer.label == gold.label or "(" not in answer.label:
+    # `f(z) = z` with the letter of `f(x)`, `a_k = 2^k` with that of `a_n`, `(y, x) = (2, 1)` in the
+    # order of `(x, y)`.
+    if answer.label == gold.label or ("(" not in answer.label and "_" not in answer.label):
         return answer
     order, own_order = (x.label[1:-1].split(",") for x in (gold, answer))
     if (
@@ -139,9 +141,11 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
         items = dict(zip(own_order, answer.items, strict=True))
         return answer._replace(items=tuple(items[name] for name in order), label=gold.label)
     given, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
-    if given is None or other is None or given[1] != other[1]:
+    if given is None or other is None or given.group(1, 3) != other.group(1, 3):
         return answer
-    before, after = given[2].split(","), other[2].split(",")
+    before, after = ((match[2] or match[4]).split(",") for match in (given, other))
+    if given[3] and not set(before) <= _letters(answer):
+        return answer  # `v_i = 3` is not `v_j = 3`
     is_free = not set(after) & (_letters(answer) - set(before))
     if (
         len(before) != len(after)
@@ -149,8 +153,8 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
         or any(name.isdigit() for name in (*before, *after))
     ):
         return answer
-    names = {name: sym(new) for name, new in zip(before, after, strict=True)}
-    return renamed(answer, names)._replace(label=gold.label)
+    letters = {name: sym(new) for name, new in zip(before, after, strict=True)}
+    return renamed(answer, letters)._replace(label=gold.label)
 
 
 def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, ExprNode]]:
@@ -164,6 +168,14 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
         terms = gold.node.args if gold.node is not None and gold.node.op == "add" else ()
         free = [name for name in free if sym(name) in terms]
     others = sorted(_letters(answer) - (letters - set(free))) if free else []
+    if gold.kind in ("list", "seq") and (_labels(gold) or gold.label):
+        parameters = [
+            _letters(part) - {item.label for item in part.items} for part in (answer, gold)
+        ]
+        if [len(names) for names in parameters] == [1, 1] and parameters[0] | parameters[
+            1
+        ] <= _PARAMETERS:
+            yield {min(parameters[0]): sym(min(parameters[1]))}
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
         for order in permutations(free):
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
@@ -185,20 +197,6 @@ def _units_agree(a: str, b: str, rules: Rules) -> bool:
     return not a or not b or (a == "%") != (b == "%")
 
 
-def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]]) -> bool | None:
-    if len(a) != len(b) or len(a[0]) != len(b[0]):
-        return False
-    pairs = zip((x for row in a for x in row), (y for row in b for y in row), strict=True)
-    return all_same(same_function(x, y) for x, y in pairs)
-
-
-def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    return any(
-        written.digits >= digits and is_rounding(written, exact, digits)
-        for written, exact in ((a, b), (b, a))
-    )
-
-
 def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool:
     """Return True if a decimal with at least `digits` digits rounds an exact value."""
     if exact.shape == "sum":
@@ -212,8 +210,8 @@ def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool
         return False
     if exact_value is None:
         exact_value = decimal(exact.node, written.digits)
-    elif _is_short(exact_value):
-        return False  # it needs no rounding
+    elif pow(10, exact_value.denominator.bit_length(), exact_value.denominator) == 0:
+        return False  # a decimal fraction needs no rounding
     if exact_value is None:
         return False
     if _is_nearest_double(decimal_value, exact_value, written.digits):
@@ -246,14 +244,6 @@ def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: i
     return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
 
 
-def _is_short(value: Fraction) -> bool:
-    bottom = value.denominator
-    for prime in (2, 5):
-        while bottom % prime == 0:
-            bottom //= prime
-    return bottom == 1
-
-
 _SHIFTS: Final = range(-3, 4)
 
 
@@ -270,13 +260,6 @@ def _family(answer: ParsedAnswer) -> _Family | None:
     if len(letters) != 1 or not members or any(item.node is None for item in members):
         return None
     return _Family(letters[0], members)
-
-
-def is_over_integers(item: ParsedAnswer) -> bool:
-    """Return True if an item states that a letter is an integer."""
-    if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
-        return False
-    return item.node.key in ("Z", "ZZ", "integers")
 
 
 def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
@@ -340,10 +323,27 @@ def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     verdict = _same_as_named(answer, gold, rules)
     if verdict is not False or (gold.node is not None and gold.node.op == "num"):
         return verdict
-    for names in _renamings(answer, gold):
-        if _same_as_named(renamed(answer, names), gold, rules):
+    for new in _renamings(answer, gold):
+        other = renamed(answer, new)
+        if _same_as_named(other, gold, rules) or _same_up_to_constant(other, gold):
             return True
     return _same_line(answer, gold)
+
+
+def _same_up_to_constant(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
+    # True if two antiderivatives, `f(x) + C`, differ by a constant.
+    if answer.node is None or gold.node is None or answer.node.op != "add":
+        return False
+    constants = [term for term in gold.node.args if _CONSTANT.fullmatch(term.key)]
+    terms = [*answer.node.args, *map(neg, gold.node.args)]
+    letters = sorted(symbols(gold.node) - {term.key for term in constants})
+    if gold.node.op != "add" or len(constants) != 1 or constants[0] not in terms:
+        return False
+    apart = add(x for x in terms if x not in (constants[0], neg(constants[0])))
+    if _CONSTANT.fullmatch(min(symbols(apart), default="")):
+        return False
+    moved = {x: add((sym(x), num(Fraction(37 + i, 101)))) for i, x in enumerate(letters)}
+    return bool(letters) and same_function(apart, substitute(apart, moved)) is True
 
 
 def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
@@ -406,8 +406,8 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         return _match_unordered(a.items, b.items, rules)
     if {a.kind, b.kind} == {"list", "seq"}:
         seq, given = (a, b) if a.kind == "seq" else (b, a)
-        names = sorted(seq.label[1:-1].split(","))
-        if seq.label and _are_named(given.items) and names != sorted(x.label for x in given.items):
+        order = sorted(seq.label[1:-1].split(","))
+        if seq.label and _are_named(given.items) and order != sorted(x.label for x in given.items):
             return False
         if seq.shape != "()" or seq.is_range:
             return False
@@ -447,14 +447,11 @@ def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
         return frozenset().union(*map(_residues, answer.items))
     residues = set[tuple[Fraction, Fraction]]()
     for member in family.members:
-        node = member.node or num(0)
-        at = [rational(substitute(node, {family.letter: num(x)})) for x in (0, 1, 2)]
-        if at[0] is None or at[1] is None or at[2] is None or at[2] - at[1] != at[1] - at[0]:
+        line = linear(member.node or num(0))
+        start = rational(line.rest) if line else None
+        if line is None or start is None or {line.slope.denominator, start.denominator} != {1}:
             return frozenset()
-        size = abs(at[1] - at[0])
-        if not size or {size.denominator, at[0].denominator} != {1}:
-            return frozenset()
-        residues.add((at[0] % size, size))
+        residues.add((start % abs(line.slope), abs(line.slope)))
     return frozenset(residues)
 
 
@@ -499,14 +496,10 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
 
 def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
     # A matrix and rows in brackets, `[[1, 2], [3, 4]]`.
-    rows = [item.items for item in other.items]
-    if any(item.kind != "seq" or item.shape != "[]" for item in other.items):
+    cells = [[cell.node for cell in row.items if cell.node is not None] for row in other.items]
+    if any(row.shape != "[]" or None in [cell.node for cell in row.items] for row in other.items):
         return False
-    cells = [[cell.node for cell in row] for row in rows]
-    if not all(cell is not None for row in cells for cell in row):
-        return False
-    built = [call("row", [cell for cell in row if cell is not None]) for row in cells]
-    return same_scalar(matrix, ParsedAnswer("scalar", node=call("matrix", built)), rules)
+    return same_scalar(matrix, ParsedAnswer("scalar", node=built(cells)), rules)
 
 
 def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
@@ -604,7 +597,7 @@ def _verdicts(
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
 
-_PARAMETERS: Final = frozenset(("t", "s", "k", "n", "m", "r", "u", "v", "lambda", "mu", "alpha"))
+_PARAMETERS: Final = names("t s k n m r u v lambda mu alpha theta phi")
 
 
 class _Line(NamedTuple):
@@ -615,8 +608,10 @@ class _Line(NamedTuple):
 def _line(answer: ParsedAnswer) -> _Line | None:
     # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
     is_stated = bool(answer.label)
-    if answer.kind == "list" and len(answer.items) == 2 and is_over_integers(answer.items[1]):
-        answer, is_stated = answer.items[0], True
+    items = tuple(x for x in answer.items if not (x.is_range and x.label in _PARAMETERS))
+    if answer.kind == "list" and 0 < len(items) < len(answer.items):
+        answer = items[0] if len(items) == 1 else answer._replace(items=items)
+        is_stated = True
     cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
     nodes = [cell.node for cell in cells if cell.node is not None]
     letters = frozenset[str]().union(*map(symbols, nodes))
@@ -624,13 +619,11 @@ def _line(answer: ParsedAnswer) -> _Line | None:
         return None
     if not is_stated and min(letters) not in _PARAMETERS:
         return None
-    at = [[rational(substitute(node, {min(letters): num(x)})) for node in nodes] for x in (0, 1, 5)]
-    first, second, third = ([x for x in row if x is not None] for row in at)
-    if not len(first) == len(second) == len(third) == len(nodes):
+    lines = [linear(node) if symbols(node) else Linear("", Fraction(0), node) for node in nodes]
+    start = [rational(line.rest) if line else None for line in lines]
+    if None in start:
         return None
-    step = [b - a for a, b in zip(first, second, strict=True)]
-    is_straight = all(c == a + 5 * d for a, c, d in zip(first, third, step, strict=True))
-    return _Line(first, step) if is_straight else None
+    return _Line([x or Fraction(0) for x in start], [line.slope for line in lines if line])
 
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:

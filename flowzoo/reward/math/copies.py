@@ -174,11 +174,25 @@ def subtrees(node: ExprNode) -> Iterator[ExprNode]:
 _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7f]|\d\.\d|mod")
 
 
+def _converted(answer: str, gold: str) -> str:
+    # Key of the number of a quantity in another unit than the gold's, `3 m` for 300 cm; else empty.
+    given, reference = read_answer(answer), read_answer(gold)
+    if given is None or reference is None or not given.unit or not reference.unit:
+        return ""
+    number = _NUMBER.search(answer.replace(",", "")) if given.unit != reference.unit else None
+    return f"{WRITTEN}{Fraction(number[0])}" if number else ""
+
+
 def is_copied(answer: str, gold: str, problem: str) -> bool:
     """Return True if an answer equal to `gold` only copies a formula of the text `problem`."""
     # Such an answer is an unevaluated expression of the problem, possibly with neutral additions,
-    # that differs from the written gold. Numbers, letters and choices are never copies.
-    if answer == gold or _OPERATION.search(answer) is None:
+    # that differs from the written gold, or a quantity of it in another unit than the gold's.
+    # Numbers, letters and choices are never copies.
+    if answer == gold:
+        return False
+    if (number := _converted(answer, gold)) and number in formulas_in(problem).numbers:
+        return True
+    if _OPERATION.search(answer) is None:
         return False
     written, reference, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
     if written is None or reference is None or value is None:

@@ -224,7 +224,9 @@ FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
     "arccsc": lambda z: cmath.asin(1 / z),
 }  # fmt: skip
 _CONSTANTS: Final = {"pi": complex(math.pi), "e": complex(math.e), "i": 1j}
-_PRECISE_ONLY: Final = frozenset({"gamma", "zeta", "erf", "erfc", "normal", "floor", "ceil", "mod"})
+_PRECISE_ONLY: Final = frozenset(
+    {"gamma", "zeta", "erf", "erfc", "normal", "floor", "ceil", "mod", "factorial2"}
+)
 
 
 def approximate(

@@ -15,6 +15,7 @@ from unicodedata import category
 
 from flowzoo.errors import check_choice, unknown
 from flowzoo.reward.listed import names
+from flowzoo.reward.math.clean import repaired
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -302,15 +303,12 @@ def _read_statement(tail: str) -> str | None:
 def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "box":
         return last_box(tail)[1]
-    if source == "phrase":
-        return answer_phrase(tail)
-    if source == "hashes":
-        return _after_hashes(tail)
-    if source == "number":
-        return _last_number(tail)
     if source == "whole":
         return _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
-    return _last_item(_skip_lead(_last_line(tail)))
+    if source == "span":
+        return _last_item(_skip_lead(_last_line(tail)))
+    readers = {"phrase": answer_phrase, "hashes": _after_hashes, "number": _last_number}
+    return readers[source](tail)
 
 
 def without_thinking(text: str) -> str | None:
@@ -327,6 +325,8 @@ def _without_marks(text: str) -> str:
     text = text.rstrip()
     while text and text[-1] > "\u2000" and category(text[-1]) in ("So", "Mn", "Cf"):
         text = text[:-1].rstrip()
+    if "</" in text:
+        text = repaired(text)
     if text.startswith(">") or "\n>" in text:
         text = _QUOTED.sub("", text)
     if text.endswith((">", "user", "assistant")):
@@ -344,9 +344,7 @@ def boxed_percent(text: str) -> str | None:
 
 def answer_phrase(text: str) -> str | None:
     """Return the text from the last "answer is" or "answer:" to the end of its sentence."""
-    end = -1
-    for match in _PHRASE.finditer(text):
-        end = match.end()
+    end = max((match.end() for match in _PHRASE.finditer(text)), default=-1)
     if end < 0:
         return None
     line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :：*\n\t"))
@@ -385,9 +383,7 @@ def _last_line(text: str) -> str:
         start = text.rfind("\n") + 1
     line = text[start:].strip()
     body = line.rstrip(". 。")
-    cut = 0
-    for match in _SENTENCE_END.finditer(body):
-        cut = match.end()
+    cut = max((match.end() for match in _SENTENCE_END.finditer(body)), default=0)
     return line[cut:].strip() if body[cut:].strip() else line
 
 
@@ -462,7 +458,5 @@ def _is_formula(match: re.Match[str]) -> bool:
 
 
 def _last_number(text: str) -> str | None:
-    last = None
-    for match in _LAST_NUMBER.finditer(text):
-        last = match
-    return last[0].rstrip(",") if last else None
+    numbers = _LAST_NUMBER.findall(text)
+    return numbers[-1].rstrip(",") if numbers else None

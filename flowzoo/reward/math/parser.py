@@ -40,7 +40,7 @@ from flowzoo.reward.math.tree import (
     num,
     power,
     rational,
-    replace,
+    substitute,
     sym,
     symbols,
 )
@@ -56,6 +56,7 @@ from flowzoo.reward.math.vocabulary import (
     KNOWN,
     NO_OPERAND,
     SAME,
+    TYPESET,
     is_function,
     is_name,
     number_in_words,
@@ -144,6 +145,13 @@ class _Parser:
             return 1 if sign == "+" else -1
         return self.plus_minus if sign == "pm" else -self.plus_minus
 
+    def signs(self) -> int:
+        # The product of the signs that come next.
+        minus = 1
+        while sign := self.accept("+", "-", "pm", "mp"):
+            minus *= self.signum(sign)
+        return minus
+
     def deeper(self) -> None:
         # Count one more level of nesting.
         self.depth += 1
@@ -226,7 +234,7 @@ class _Parser:
         differentials = [name for name in symbols(body) if name.startswith("d:")]
         if len(differentials) != 1:
             raise AnswerSyntaxError
-        return differentials[0][2:], replace(body, differentials[0], ONE)
+        return differentials[0][2:], substitute(body, {differentials[0]: ONE})
 
     def index(self) -> tuple[str, ExprNode]:
         # `{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start.
@@ -569,7 +577,7 @@ class _Parser:
 
     def text(self, content: str) -> ExprNode:
         self.at += 1
-        name = SAME.get(content, content)
+        name = TYPESET.get(content) or SAME.get(content, content)
         if name in FUNCTIONS or name in CALLED:
             return self.function(name)
         if len(content) == 1 and content.isalpha():
@@ -579,7 +587,7 @@ class _Parser:
         raise AnswerSyntaxError
 
     def command(self, name: str) -> ExprNode:
-        same = SAME.get(name, name)
+        same = TYPESET.get(name) or SAME.get(name, name)
         if same in FUNCTIONS or same in CALLED or name == "sqrt":
             return self.fraction("binom") if same == "binom" else self.function(same)
         special = self.special(name)
@@ -599,7 +607,7 @@ class _Parser:
         # Read the operand of a command with a special syntax; None for other commands.
         if name == "frac":
             return self.derivative() or self.fraction("frac")
-        if name in ("lfloor", "lceil", "langle"):
+        if name in ("lfloor", "lceil"):
             return self.enclosed(name)
         if name in ("sum", "prod", "int", "iint", "oint", "lim"):
             return self.binder(name)
@@ -611,13 +619,10 @@ class _Parser:
 
     def enclosed(self, name: str) -> ExprNode:
         # Read the operand between `\lfloor` or `\lceil` and its partner.
-        close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
         self.deeper()
         node = self.sum()
         self.depth -= 1
-        if not self.accept(close):
-            raise AnswerSyntaxError
-        if name == "langle":
+        if not self.accept("rfloor" if name == "lfloor" else "rceil"):
             raise AnswerSyntaxError
         return call("floor" if name == "lfloor" else "ceil", [node])
 
@@ -651,8 +656,7 @@ class _Parser:
         return self.argument()
 
     def fraction(self, kind: str) -> ExprNode:
-        top = self.argument()
-        bottom = self.argument()
+        top, bottom = self.argument(), self.argument()
         return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
 
     def sum(self) -> ExprNode:
@@ -665,9 +669,7 @@ class _Parser:
             terms.append(term if self.signum(sign) > 0 else negative(term))
 
     def product(self) -> ExprNode:
-        minus = 1
-        while sign := self.accept("+", "-", "pm", "mp"):
-            minus *= self.signum(sign)
+        minus = self.signs()
         first = self.at
         factors = [self.mixed() or self.power()]
         sign, sides = "", [self.tokens[first]]  # the sign between vectors
@@ -694,20 +696,14 @@ class _Parser:
 
     def signed(self) -> ExprNode:
         # A factor that may have a sign, as after `*` and `^`.
-        minus = 1
-        while sign := self.accept("+", "-", "pm", "mp"):
-            minus *= self.signum(sign)
+        minus = self.signs()
         node = self.mixed() or self.power()
         return node if minus > 0 else neg(node)
 
     def is_mod(self) -> bool:
-        if self.accept("bmod"):
-            return True
-        token = self.peek()
-        if token and token.kind == "w" and token.text == "mod":
-            self.at += 1
-            return True
-        return False
+        is_sign = self.next_text() in ("bmod", "mod")
+        self.at += is_sign
+        return is_sign
 
     def is_split_number(self, first: int) -> bool:
         # Two adjacent numbers are not a product: `4 2` is neither 8 nor 42, but `2^6 3^5` is a
@@ -765,8 +761,12 @@ class _Parser:
                     raise AnswerSyntaxError
                 node = raise_power(node, self.script())
             elif token.text == "!" and token.kind == "p":
-                self.at += 1
-                node = call("factorial", [node])
+                start = self.at
+                while self.accept("!"):
+                    pass
+                is_double = self.at - start == 2
+                for _ in range(start, self.at - is_double):
+                    node = call("factorial2" if is_double else "factorial", [node])
             elif token.text in ("%", "‰") and token.kind == "p":
                 self.at += 1
                 node = mul((node, num(Fraction(1, 100 if token.text == "%" else 1000))))

@@ -33,7 +33,7 @@ from flowzoo.reward.math.tree import (
     num,
     power,
     rational,
-    replace,
+    substitute,
     sym,
     symbols,
 )
@@ -81,7 +81,7 @@ def integral(
         if not any("#inf" in end.key for end in limits):
             primitive = _primitive(body, variable, of, limits, bound)
             if primitive is not None:
-                ends = [of.value(replace(primitive, variable, end), bound) for end in limits]
+                ends = [of.value(substitute(primitive, {variable: end}), bound) for end in limits]
                 return ends[1] - ends[0]
     except (ZeroDivisionError, UnreliableValueError):
         return None
@@ -144,7 +144,7 @@ def _is_regular(
         return False
     if exponent > 0 and exponent.denominator == 1:
         return True
-    ends = [of.value(replace(factor.args[0], variable, end), bound) for end in limits]
+    ends = [of.value(substitute(factor.args[0], {variable: end}), bound) for end in limits]
     return all(of.context.im(end) == 0 and end > 0 for end in ends)
 
 
@@ -226,7 +226,15 @@ def limit(
 
 _GUARD: Final = 20
 # Additional cost of slow functions, in nodes.
-_COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
+_COSTS: Final = {
+    "binom": 150,
+    "zeta": 150,
+    "gamma": 60,
+    "factorial": 60,
+    "factorial2": 60,
+    "normal": 60,
+    "erf": 60,
+}
 _WORK: Final = 6_000  # most nodes of one evaluation
 _MP_NAMES: Final = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
@@ -366,10 +374,10 @@ class TreeEvaluation:
             return getattr(context, _MP_NAMES.get(name, name))(first)
         if name == "abs":
             return abs(first)
-        if name == "factorial":
+        if name in ("factorial", "factorial2"):
             if abs(first) > 1e7:
                 raise UnreliableValueError
-            return context.gamma(first + 1)
+            return context.gamma(first + 1) if name == "factorial" else context.fac2(first)
         if name == "binom":
             if max(abs(first), abs(values[1])) > 1e7:
                 raise UnreliableValueError

@@ -26,6 +26,7 @@ from flowzoo.reward.math.doubles import (
     is_whole,
     whole_points,
 )
+from flowzoo.reward.math.matrices import is_matrix
 from flowzoo.reward.math.precise import precise
 from flowzoo.reward.math.tree import (
     ONE,
@@ -171,7 +172,7 @@ def _scan(at: Callable[[float], float]) -> list[float]:
 # Numbers or denominators of at least this size may move a function out of range.
 _FAR: Final = 50
 _NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
-_BENT: Final = names("max min abs floor ceil sign mod binom factorial gamma")
+_BENT: Final = names("max min abs floor ceil sign mod binom factorial factorial2 gamma")
 
 
 def may_reach_far(key: str) -> bool:
@@ -242,7 +243,7 @@ _ENOUGH: Final = 3
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
 _BRANCHED: Final = names("ln arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh erf")
-_COUNTED: Final = frozenset({"factorial", "binom", "sum", "prod"}) | _STEPPED
+_COUNTED: Final = frozenset({"factorial", "factorial2", "binom", "sum", "prod"}) | _STEPPED
 _PERIODIC: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 
 
@@ -260,11 +261,11 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
-    if _is_matrix(a) or _is_matrix(b):
+    if is_matrix(a) or is_matrix(b):
         return _same_cells(a, b)
     letters = symbols(a) | symbols(b)
     if not letters:
-        return _same_constant(a, b)
+        return _at(a, b, COMPLEX[0])
     if "@" in a.key or "@" in b.key:
         # A letter that is a function on one side and a factor on the other counts as a factor.
         factors = (applied_letters(a) | applied_letters(b)) & letters
@@ -291,28 +292,25 @@ def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
     return True if all(verdicts[:1]) else None  # the second may leave the real numbers
 
 
-def _is_matrix(node: ExprNode) -> bool:
-    return node.op == "call" and node.args[0] == "matrix"
-
-
 def _same_cells(a: ExprNode, b: ExprNode) -> bool | None:
-    if not (_is_matrix(a) and _is_matrix(b)):
+    if not (is_matrix(a) and is_matrix(b)) or [len(row.args) for row in a.args[1:]] != [
+        len(row.args) for row in b.args[1:]
+    ]:
         return False
-    rows = list(zip(a.args[1:], b.args[1:], strict=False))
-    if len(a.args) != len(b.args) or any(len(x.args) != len(y.args) for x, y in rows):
-        return False
+    rows = zip(a.args[1:], b.args[1:], strict=True)
+    return all_same(
+        same_function(*cells) for x, y in rows for cells in zip(x.args[1:], y.args[1:], strict=True)
+    )
+
+
+def all_same(verdicts: Iterable[bool | None]) -> bool | None:
+    """True if all are, False if one is, else undecided."""
     undecided = False
-    for x, y in rows:
-        for cell, other in zip(x.args[1:], y.args[1:], strict=True):
-            verdict = same_function(cell, other)
-            if verdict is False:
-                return False
-            undecided = undecided or verdict is None
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        undecided = undecided or verdict is None
     return None if undecided else True
-
-
-def _same_constant(a: ExprNode, b: ExprNode) -> bool | None:
-    return _at(a, b, COMPLEX[0])
 
 
 def proportional(a: ExprNode, b: ExprNode) -> float | None:

@@ -14,7 +14,6 @@ from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.math.answer import (
-    decimal_commas,
     is_list_like,
     read_answer,
     read_as_list,
@@ -145,15 +144,11 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     source = gold.strip() if as_given else _gold_answer(gold)
     is_loose = not as_given and "box" in gold and last_box(gold, with_percent=True)[1] != source
     answer = read_answer(source) if source else None
-    if answer is not None and answer.kind == "relation" and answer.items and _is_chain(answer):
+    if answer is not None and answer.kind == "relation" and answer.items and not answer.label:
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
     plain = None if is_loose else plain_gold(source)
     return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
-
-
-def _is_chain(answer: ParsedAnswer) -> bool:
-    return not answer.label
 
 
 def _gold_answer(gold: str) -> str:
@@ -170,11 +165,6 @@ def _gold_answer(gold: str) -> str:
     if len(text) <= _SHORT and "\n" not in text and not text.startswith(("Thus", "So ", "The ")):
         return text
     return extract(text, order=("phrase", "hashes", "whole", "span")) or text
-
-
-def sentence_choice(gold: ParsedGold, reply: str) -> str | None:
-    """Return the choice of a reply without a box if the gold is a choice, else None."""
-    return (spoken_choice(reply) or None) if gold.choice else None
 
 
 def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
@@ -234,7 +224,12 @@ def _other_readings(
         other = read_as_list(answer)
         if other is not None and other.kind in ("list", "set"):
             return same(other, gold.answer, rules)
-    respelled = decimal_commas(answer, gold.answer)
+    if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
+        return several == _several(answer)
+    texts = parsed.text, gold.answer.text
+    if texts[0] in _stated(texts[1]) or texts[1] in _stated(texts[0]):
+        return True
+    respelled = _with_points(answer, gold.answer)
     if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
         forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
         return None not in forms and forms[0].text == forms[1].text  # type: ignore[union-attr]
@@ -245,11 +240,56 @@ def _other_readings(
     return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
 
 
-_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b")
+def _with_points(answer: str, gold: ParsedAnswer) -> str:
+    # The answer with the commas of `0,5`, `1.000,99` or `12,34,567` as the gold's; or ''.
+    text = answer.replace("{,}", ",").strip().strip("$")
+    if gold.kind == "scalar" and _GROUPED_BY_DOTS.fullmatch(text):
+        return text.replace(".", "")
+    if gold.kind == "scalar" and _GROUPED.fullmatch(text):
+        return text.replace(",", "")
+    if gold.kind == "scalar" and gold.digits and (whole := _DECIMAL_COMMA.fullmatch(text)):
+        return f"{whole[1].replace('.', '')}.{whole[2]}{whole[3] or ''}"
+    is_listed = gold.kind in ("seq", "list", "set") and any(item.digits for item in gold.items)
+    return _COMMA.sub(".", text) if is_listed and ";" in text else ""
+
+
+_GROUPED_BY_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3}){2,}", re.ASCII)
+_GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
+_COMMA = re.compile(r"(?<=\d),(?=\d)")
+
+
+_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b|(?<=[A-Z)])\s*-")
 
 
 def _connective(match: re.Match[str]) -> str:
-    return rf"\l{match[1] or match[2]} "
+    word = match[1] or match[2]
+    return rf"\l{word} " if word else r"\setminus "
+
+
+_SENTENCE = re.compile(
+    r"[a-z' ]{1,60}? (?:(?:is|are)(?: an?| the)? |(?=(?:con|di)verges$))([a-z' -]+)"
+)
+_DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
+
+
+def _stated(text: str) -> tuple[str, ...]:
+    # What a sentence without a denial says of its subject, `odd` in `The function is odd`.
+    sentence = None if _DENIAL.search(text) else _SENTENCE.fullmatch(text)
+    return (sentence[1],) if sentence else ()
+
+
+_CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")
+
+
+def _several(answer: str) -> str:
+    # The letters of several choices, `ACD` or `A, C and D`; else empty.
+    text = re.sub(r"\s", "", _WORDS_IN.sub(" ", clean(answer)))
+    letters = re.sub("[^A-J]", "", text) if _CHOICES.fullmatch(text) else ""
+    return letters if len(letters) > 2 and letters == "".join(sorted(set(letters))) else ""
+
+
+_WORDS_IN = re.compile(r"\\text\s?|[{}]")
 
 
 # Fewest digits of a decimal gold that an exact answer may round to.
@@ -406,7 +446,7 @@ def score_batch(
     _check(preds, golds, problems)
     options = options or MathOptions()
     scorer = _Scorer(options)
-    if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(_is_digits, golds)):
+    if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(str.isdigit, golds)):
         warm()
     plain = plain_statuses(preds, golds, options)
     for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
@@ -416,10 +456,6 @@ def score_batch(
         else:
             scorer.rows.append(status)
     return Scores.of(scorer.finish(problems), options)
-
-
-def _is_digits(gold: str) -> bool:
-    return gold.isdigit()
 
 
 def plain_statuses(
@@ -526,14 +562,15 @@ class _Scorer:
         if read in ("strict", "lenient") or order is not None:
             mode: ExtractMode = "lenient" if read == "lenient" else "strict"
             return extract(pred, mode, order)
-        if gold.answer is not None and len(pred) <= 2 * len(gold.source) + 40:
-            is_gold = text_form(clean(pred)) == gold.answer.text
-            if is_gold:
-                return pred
-        if gold.answer is not None and gold.answer.unit == "%" and _has_box(pred):
+        assert gold.answer is not None
+        is_short = len(pred) <= 2 * len(gold.source) + 40
+        if is_short and text_form(clean(pred)) == gold.answer.text:
+            return pred
+        has_box = "boxed" in pred or "\\fbox" in pred
+        if gold.answer.unit == "%" and has_box:
             return boxed_percent(pred)
-        if gold.choice and not _has_box(pred):
-            return sentence_choice(gold, pred) or extract(pred, "auto")
+        if gold.choice and not has_box:
+            return spoken_choice(pred) or extract(pred, "auto")
         return extract(pred, "auto")
 
     def finish(self, problems: Sequence[str] | None) -> list[MathStatus]:
@@ -562,10 +599,6 @@ class _Scorer:
         if key not in self.copies:
             self.copies[key] = is_copied(*key)
         return "copied" if self.copies[key] else status
-
-
-def _has_box(text: str) -> bool:
-    return "boxed" in text or "\\fbox" in text
 
 
 def _check(

@@ -6,12 +6,14 @@ same members. This decides `x \ne 0`, `|x| > 1` and `(0, 1) \cup (1, 2)` without
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.tree import (
+    AnswerTooLargeError,
     ExprNode,
     ParsedAnswer,
     add,
@@ -25,8 +27,16 @@ from flowzoo.reward.math.tree import (
 )
 
 
-def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
-    """Letter, exact slope and the rest without the letter of `slope * letter + rest`, or None."""
+class Linear(NamedTuple):
+    """The expression `slope * letter + rest`, whose rest lacks the letter."""
+
+    letter: str
+    slope: Fraction
+    rest: ExprNode
+
+
+def linear(node: ExprNode) -> Linear | None:
+    """A linear expression of one letter, or None."""
     letters = symbols(node)
     if len(letters) != 1:
         return None
@@ -37,7 +47,7 @@ def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
     at = [rational(substitute(moving, {name: num(value)})) for value in (0, 1, 2, -3)]
     if at[0] != 0 or at[1] is None or not at[1] or at[2] != 2 * at[1] or at[3] != -3 * at[1]:
         return None
-    return name, at[1], rest
+    return Linear(name, at[1], rest)
 
 
 def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | None:
@@ -70,21 +80,6 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
         )
         return ParsedAnswer("union", items=rays, label=name)
     return None
-
-
-def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswer | None:
-    """The set of `1 <= |x| <= 3`; None if unsolved."""
-    low, middle, high = nodes
-    if low is None or middle is None or high is None:
-        return None
-    if all(op in (">", ">=") for op in ops):
-        low, high, ops = high, low, [op.replace(">", "<") for op in reversed(ops)]
-    if not all(op in ("<", "<=") for op in ops):
-        return None
-    parts = solved_range(low, middle, ops[0]), solved_range(middle, high, ops[1])
-    if parts[0] is None or parts[1] is None:
-        return None
-    return ParsedAnswer("cap", items=(parts[0], parts[1]), label=parts[0].label)
 
 
 def puncture(points: list[ExprNode], label: str) -> ParsedAnswer:
@@ -224,3 +219,29 @@ def _holds(answer: ParsedAnswer, position: int, ends: Sequence[ExprNode]) -> boo
     if answer.kind == "setminus":
         return inside[0] and not inside[1]
     return any(inside)
+
+
+def is_over_integers(item: ParsedAnswer) -> bool:
+    """Return True if an item states that a letter is an integer."""
+    if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
+        return False
+    return item.node.key in ("Z", "ZZ", "integers")
+
+
+_MOST_INTEGERS: Final = 256
+
+
+def integers_of(items: Sequence[ParsedAnswer]) -> ParsedAnswer | None:
+    r"""The integers of a bounded range, `1 < x \leq 4, x \in \mathbb{Z}`, or None."""
+    if len(items) != 2 or not is_over_integers(items[1]) or items[0].label != items[1].label:
+        return None
+    ends = [rational(end.node) if end.node else None for end in items[0].items]
+    if items[0].kind != "seq" or len(ends) != 2 or ends[0] is None or ends[1] is None:
+        return None
+    first, last = math.ceil(ends[0]), math.floor(ends[1])
+    first += first == ends[0] and items[0].shape[0] == "("
+    last -= last == ends[1] and items[0].shape[1] == ")"
+    if last - first >= _MOST_INTEGERS:
+        raise AnswerTooLargeError
+    members = (ParsedAnswer("scalar", node=num(value)) for value in range(first, last + 1))
+    return ParsedAnswer("set", items=tuple(members), label=items[0].label)

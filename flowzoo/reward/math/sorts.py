@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import groupby, pairwise, permutations
 from typing import Final, NamedTuple
 
-from flowzoo.reward.math.tree import ParsedAnswer, num, sym
+from flowzoo.reward.math.tree import AnswerKind, ParsedAnswer, num, sym
 from flowzoo.reward.math.units import size_of, unit_name
 from flowzoo.reward.math.vocabulary import date_form
 
@@ -39,7 +39,9 @@ def read_sort(cleaned: str) -> ParsedAnswer | None:
 
 
 _LONGEST: Final = 200
-_LITERAL = re.compile(r"0(?:[xX]([0-9A-Fa-f]+)|[bB]([01]+)|[oO]([0-7]+))")
+_LITERAL = re.compile(
+    r"0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]([0-7]+)|#([0-9A-Fa-f]{6}|[0-9A-Fa-f]{3})"
+)
 _BASED = re.compile(
     r"\(?(?:\\(?:text|mathrm) ?\{)?\(?([0-9A-Fa-f]+)\)?\}?\)? ?_ ?\{?\(?(\d{1,2})\)?\}?"
 )
@@ -48,7 +50,7 @@ _BASED = re.compile(
 def _numeral(cleaned: str) -> ParsedAnswer | None:
     # `0x1F`, `1F_{16}`, `101_2`: digits with their base; no value, which the digits alone lack.
     if match := _LITERAL.fullmatch(cleaned):
-        digits, base = match[match.lastindex or 0], (16, 2, 8)[(match.lastindex or 1) - 1]
+        digits, base = match[match.lastindex or 0], (16, 2, 8, 16)[(match.lastindex or 1) - 1]
     elif (match := _BASED.fullmatch(cleaned)) and _is_numeral(match):
         digits, base = match[1], int(match[2])
     else:
@@ -89,7 +91,7 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     return ParsedAnswer("scalar", node=num(value / factors[0]), unit=parts[0][1], shape="sum")
 
 
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text ?\{ ?)?([ap])m\.? ?\}?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}) ?: ?(\d\d) ?(?:\\text ?\{ ?)?([ap])m\.? ?\}?", re.IGNORECASE)
 
 
 def _clock(cleaned: str) -> ParsedAnswer | None:
@@ -125,8 +127,8 @@ _DOTS = re.compile(r" ?(?:\\ldots|\\cdots) ?")
 _TERM = re.compile(r"-?\d{1,9}(?:\.\d{1,9}|/\d{1,9})?")
 
 
-def _progression(cleaned: str) -> str | None:
-    # `1, 2, 3, \ldots, n`: the first term, the step and the last term.
+def _progression(cleaned: str) -> ParsedAnswer | str | None:
+    # `1, 2, 3, \\ldots, n`: the first term, the step and the last term; all terms up to a number.
     head, dots, tail = (
         part.strip(" ,") for part in re.split(rf"({_DOTS.pattern})", cleaned, maxsplit=1)
     )
@@ -137,13 +139,39 @@ def _progression(cleaned: str) -> str | None:
     values = [Fraction(term) for term in terms if not term.endswith("/0")]
     steps = {b - a for a, b in pairwise(values)}
     ratios = {b / a for a, b in pairwise(values) if a}
-    if len(values) < len(terms) or len(values) < (2 if steps in ({1}, {-1}) else 3):
+    if not 1 < len(values) == len(terms) or (len(steps) > 1 and len(ratios) > 1):
         return None
-    if len(steps) > 1 and len(ratios) > 1:
+    if len(values) == 2 and steps not in ({1}, {-1}):
         return None
     last = re.sub(r"\s", "", tail.rpartition(",")[2])
+    kind, closing = _BRACKETS.get(opening, (None, ""))
+    end = last.removesuffix(closing)
+    if kind and last.endswith(closing) and _TERM.fullmatch(end) and not end.endswith("/0"):
+        every = _terms(values, Fraction(end), steps, ratios)
+        items = tuple(ParsedAnswer("scalar", node=num(value)) for value in every)
+        shape = "()" if kind == "seq" else ""
+        return ParsedAnswer(kind, items=items, shape=shape) if items else None
     step = f"+{steps.pop()}" if len(steps) == 1 else f"*{ratios.pop()}"
     return f"{opening} {values[0]} {step} {last}"
+
+
+def _terms(
+    values: Sequence[Fraction], end: Fraction, steps: set[Fraction], ratios: set[Fraction]
+) -> list[Fraction]:
+    # All terms up to `end`, if only a sum or only a product leads there; else none.
+    sums, products = list(values), list(values)
+    while len(steps) == 1 and sums[-1] != end and len(sums) < _MOST_TERMS:
+        sums.append(sums[-1] + min(steps))
+    while len(ratios) == 1 and products[-1] != end and len(products) < _MOST_TERMS:
+        products.append(products[-1] * min(ratios))
+    ways = [way for way in (sums, products) if way[-1] == end]
+    return ways[0] if len(ways) == 1 or (ways and steps in ({1}, {-1})) else []
+
+
+_MOST_TERMS: Final = 100
+_BRACKETS: Final[dict[str, tuple[AnswerKind, str]]] = {
+    "": ("list", ""), "(": ("seq", ")"), "\\{": ("set", "\\}"),
+}  # fmt: skip
 
 
 # Signs of propositions and of sets, by meaning, with how tightly they bind.
@@ -157,7 +185,7 @@ _BINDS: Final = {"iff": 0, "if": 1, "or": 2, "xor": 2, "minus": 3, "and": 3}
 _MOST_ATOMS: Final = 8
 _CONNECTIVE: Final = "|".join(sorted(_MEANING, key=len, reverse=True))
 _LOGIC = re.compile(
-    rf"\\(?P<sign>{_CONNECTIVE})(?![A-Za-z])|\\text ?\{{ ?(?P<word>and|or|not) ?\}}"
+    rf"\\(?P<sign>{_CONNECTIVE})(?![A-Za-z])|\\text ?\{{ ?(?P<word>(?i:and|or|not|xor)) ?\}}"
     r"|(?P<post>'|\^ ?\{? ?(?:\\(?:mathsf|mathrm|text) ?\{ ?[cC] ?\}|[cC](?![A-Za-z])"
     r"|\\(?:complement|prime) ?)\}?)"
     r"|(?P<bracket>[()\[\]{}])|(?P<atom>[A-Za-z](?:_(?:\w|\{\w+\}))?(?![A-Za-z\d(,|]))|(?P<space>\s+)"
@@ -179,7 +207,10 @@ def _formula(cleaned: str) -> str | None:
     if sum(len(m[0]) for m in matches) != len(related):
         return None
     tokens = [
-        (m["sign"] and _MEANING[m["sign"]]) or m["word"] or (m["post"] and "post") or m[0]
+        (m["sign"] and _MEANING[m["sign"]])
+        or (m["word"] or "").lower()
+        or (m["post"] and "post")
+        or m[0]
         for m in matches
         if not m["space"]
     ]
@@ -187,7 +218,7 @@ def _formula(cleaned: str) -> str | None:
     atoms = sorted({m["atom"] for m in matches if m["atom"]}, key=lambda a: back.get(a, a))
     signs = {token for token in tokens if token in _BINDS or token in ("not", "post")}
     is_list = all(a in back and "\\in" not in back[a] for a in atoms) and signs <= {"and", "or"}
-    is_words = not any(m["sign"] for m in matches) and len(signs) < 2
+    is_words = not any(m["sign"] for m in matches) and len(signs) < 2 and "xor" not in signs
     if not signs or not atoms or is_list or is_words or len(atoms) > _MOST_ATOMS:
         return None
     rows = 2 ** len(atoms)
@@ -246,6 +277,20 @@ class _Formula:
             self.tokens.pop()
             value = self.every & ~value
         return value
+
+
+_ABSTRACTION = re.compile(r"\(? ?\\lambda ?([a-z]{1,4}) ?\. ?")
+
+
+def _abstraction(cleaned: str) -> str | None:
+    # `\lambda x. \lambda y. x`, up to its letters.
+    letters, at = "", 0
+    while match := _ABSTRACTION.match(cleaned, at):
+        letters, at = letters + match[1], match.end()
+    if not letters or len(set(letters)) < len(letters):
+        return None
+    places = {name: f"#{i}" for i, name in enumerate(letters)}
+    return f"{len(letters)} {_renamed(cleaned[at:], places)}"
 
 
 _BINDER = re.compile(r"\\(forall|exists) ?([a-z])(?![A-Za-z_]) ?[,:.;]? ?")
@@ -320,16 +365,79 @@ def _date(cleaned: str) -> str | None:
     return date_form(cleaned) if len(cleaned) < 60 and cleaned[0].isalnum() else None
 
 
+_FIELD = re.compile(
+    r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|(?:\\(?:mathrm|text|operatorname) ?\{ ?GF ?\}|GF) ?\() ?"
+    r"\{? ?(\d{1,6})(?: ?\^ ?\{? ?(\d{1,2}) ?\}?)? ?[})]?"
+)
+
+
+def _field(cleaned: str) -> str | None:
+    # `\mathbb{F}_{3^2}`, `\mathrm{GF}(9)`: a finite field by its order.
+    match = _FIELD.fullmatch(cleaned)
+    return str(int(match[1]) ** int(match[2] or 1)) if match else None
+
+
+_TYPESETTING = re.compile(r"\\(?:ce|text|mathrm|mathbf|mathsf) ?(?=\{)|[\s_{}$]|\\(?=[#&])")
+_ARROW = re.compile(r"\\(?:x?rightarrow|longrightarrow|rightleftharpoons)|<?=?-?->|<=>")
+_SPECIES = re.compile(r"\d*(?:[A-Z][a-z]?|[()\[\]\d^+-])+(?:\((?:aq|s|l|g)\))?")
+
+
+def _reaction(cleaned: str) -> str | None:
+    # `2H_2 + O_2 \rightarrow 2H_2O`: the substances of both sides, in any order.
+    sides = _ARROW.split(_TYPESETTING.sub("", cleaned))
+    parts = [re.split(r"\+(?=\d*[A-Z])", side) for side in sides]
+    is_read = all(_SPECIES.fullmatch(part) for side in parts for part in side)
+    is_chemical = len(sides) > 1 or "\\ce" in cleaned
+    return str([sorted(side) for side in parts]) if is_read and is_chemical else None
+
+
+_MATCHED = re.compile(r"([A-Z]|\d{1,2})(?:-|:|\\rightarrow)([A-Z]|\d{1,2})")
+
+
+def _matching(cleaned: str) -> str | None:
+    # `A-2, B-3`: pairs of letters and numbers, in any order.
+    plain = _TYPESETTING.sub("", cleaned)
+    parts = [_MATCHED.fullmatch(part) for part in re.split("[,;]", plain)]
+    pairs = sorted(part.groups() for part in parts if part)
+    is_read = 1 < len(pairs) == len(parts) and all(a.isalpha() != b.isalpha() for a, b in pairs)
+    return str(pairs) if is_read else None
+
+
+_NAMED: Final = {
+    "B": "binomial", "Bin": "binomial", "Binom": "binomial", "Po": "poisson", "Pois": "poisson",
+    "N": "normal", "U": "uniform", "Unif": "uniform", "Exp": "exponential",
+    "Geo": "geometric", "Geom": "geometric", "Ber": "bernoulli", "Bern": "bernoulli",
+}  # fmt: skip
+_DISTRIBUTION = re.compile(
+    r"([A-Z]) ?\\sim ?(?:\\[a-z]+ ?)?\{? ?([A-Za-z]+) ?\}? ?\(([^()]+)\)", re.DOTALL
+)
+
+
+def _distribution(cleaned: str) -> str | None:
+    # `X \sim \mathrm{Bin}(10, 0.3)`, with the full name.
+    match = _DISTRIBUTION.fullmatch(cleaned)
+    if match is None:
+        return None
+    name = _NAMED.get(match[2], match[2].lower())
+    values = re.sub(r"[\s{}]", "", match[3])
+    return f"{match[1]} {name} {values}"
+
+
 SORTS: Final = (
-    Sort("numeral", re.compile(r"^0[xXbBoO]|_ ?\{?\(?\d"), _numeral),
+    Sort("numeral", re.compile(r"^0[xXbBoO]|^#|_ ?\{?\(?\d"), _numeral),
     Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _word),
     Sort("date", re.compile(r"^\d+[-/]\d|^(?=\w).*[A-Za-z]{3}"), _date),
-    Sort("clock", re.compile(r"^\d\d?:\d\d ?(?:\\text|[apAP])"), _clock),
+    Sort("clock", re.compile(r"^\d\d? ?: ?\d\d ?(?:\\text|[apAP])"), _clock),
     Sort("sum of units", re.compile(r"^-?\d.*(?:[A-Za-z]|°|').*\d"), _sum_of_units),
+    Sort("field", re.compile(r"^\\mathbb ?\{? ?F|GF"), _field),
+    Sort("reaction", re.compile(r"\\ce|[A-Z].*(?:arrow|harpoons|->|=>).*[A-Z]"), _reaction),
+    Sort("matching", re.compile(r"[A-Z\d}] ?(?:-|:|\\rightarrow).*[,;]"), _matching),
+    Sort("distribution", re.compile(r"^[A-Z] ?\\sim"), _distribution),
     Sort("division", re.compile(r"^\d.*[rR].*\d"), _division),
     Sort("permutation", re.compile(r"^\(.*\d.*\)$"), _permutation),
     Sort("progression", _DOTS, _progression),
+    Sort("abstraction", re.compile(r"\\lambda ?[a-z]+ ?\."), _abstraction),
     Sort("statement", re.compile(r"^\\(?:forall|exists)"), _quantified),
-    Sort("formula", re.compile(rf"\\(?:{_CONNECTIVE})(?![A-Za-z])|\band\b|\bor\b"), _formula),
+    Sort("formula", re.compile(rf"\\(?:{_CONNECTIVE})(?![A-Za-z])|\b(?i:and|x?or)\b"), _formula),
 )
 _SIGNS = re.compile("|".join(f"(?:{sort.sign.pattern})" for sort in SORTS))

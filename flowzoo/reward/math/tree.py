@@ -175,11 +175,6 @@ def mentions(node: ExprNode, names: frozenset[str]) -> bool:
     return any(mentions(arg, names) for arg in node.args if isinstance(arg, ExprNode))
 
 
-def replace(node: ExprNode, name: str, value: ExprNode) -> ExprNode:
-    """The tree with the symbol `name` replaced by `value`."""
-    return substitute(node, {name: value})
-
-
 def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
     """The tree with free symbols replaced; exact results are computed."""
     op, args = node.op, node.args
@@ -340,6 +335,8 @@ def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
         return Fraction(math.factorial(first.numerator - 1))
     if name == "factorial" and whole and 0 <= first <= _FACTORIAL_MAX:
         return Fraction(math.factorial(first.numerator))
+    if name == "factorial2" and whole and -1 <= first <= _FACTORIAL_MAX:
+        return Fraction(math.prod(range(first.numerator, 0, -2)))
     if name == "binom" and whole and len(values) == 2:
         n, k = first.numerator, values[1].numerator
         return Fraction(math.comb(n, k)) if k >= 0 and 0 <= n <= _FACTORIAL_MAX else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -58,7 +59,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
 _PART = re.compile(rf"{_WORD.pattern}|/|%|°|(?<=[^\W\d_^{{])-?[123]|(?<=\^)\{{?-?[123]")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
 # Single letters that are units if typeset as text; `\mathrm{i}` is a number.
-_LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
+_LETTERS: Final = frozenset("mgslLhJNWVACKFTtM")
 # A digit in a text that is not the power of a unit, as in `m2`.
 _COUNT = re.compile(r"(?<![mtn])\d|\d(?!\b)|[014-9]")
 _POWER = re.compile(r"\^(?:[123]|\{-?[123]\})")
@@ -263,22 +264,46 @@ def unit_name(word: str) -> str:
     return _NAMES.get(word, word)
 
 
-# Units that a sum may join, with what they measure and their size.
+# Units as multiples of others; a symbol of the SI takes its prefixes.
 _SIZES: Final = {
-    "dollar": ("money", 100), "cent": ("money", 1), "euro": ("euros", 100),
-    "week": ("time", 604_800), "day": ("time", 86_400), "h": ("time", 3600), "min": ("time", 60),
-    "s": ("time", 1), "degree": ("arc", 3600), "arcminute": ("arc", 60), "arcsecond": ("arc", 1),
-    "yd": ("length", 36), "ft": ("length", 12), "in": ("length", 1), "lb": ("weight", 16),
-    "oz": ("weight", 1), "year": ("months", 12), "month": ("months", 1),
-    "km": ("m", 10**6), "m": ("m", 1000), "cm": ("m", 10), "mm": ("m", 1),
-    "kg": ("g", 10**6), "g": ("g", 1000), "mg": ("g", 1), "L": ("L", 1000), "mL": ("L", 1),
+    "dollar": (100, "cent"), "week": (604_800, "s"), "day": (86_400, "s"), "h": (3600, "s"),
+    "min": (60, "s"), "degree": (3600, "arcsecond"), "arcminute": (60, "arcsecond"),
+    "arcsecond": (1, ""),
+    "yd": (36, "in"), "ft": (12, "in"), "mi": (63_360, "in"), "lb": (16, "oz"),
+    "year": (12, "month"), "t": (10**6, "g"), "L": (Fraction(1, 1000), "m3"),
+    "M": (1000, "mol m-3"), "bar": (10**5, "Pa"), "Wh": (3600, "J"), "B": (8, "b"),
+    "Pa": (1000, "g m-1 s-2"), "N": (1000, "g m s-2"), "J": (1000, "g m2 s-2"),
+    "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"),
 }  # fmt: skip
+_POWERS_OF_TEN: Final = {
+    "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6,
+    "μ": -6, "n": -9, "p": -12, "f": -15,
+}  # fmt: skip
+_FACTOR = re.compile(r"(.+?)(-?\d+)?")
 
 
+@lru_cache(maxsize=512)
 def size_of(unit: str) -> tuple[str, Fraction] | None:
-    """Return what a unit measures, and its size; None if no sum joins it with other units."""
-    kind, size = _SIZES.get(unit, ("", 0))
-    return (kind, Fraction(size)) if kind else None
+    """The basic units of a unit, and its size in them; None if it has no size."""
+    basic: dict[str, int] = {}
+    size = Fraction(1)
+    for part in unit.split():
+        match = _FACTOR.fullmatch(part)
+        name, power = (match[1], int(match[2] or 1)) if match else (part, 1)
+        symbol = _SYMBOL.fullmatch(name)
+        if name not in _SIZES and symbol and symbol[1]:
+            size *= Fraction(10) ** (_POWERS_OF_TEN[symbol[1]] * power)
+            name = symbol[2]
+        elif name not in _SIZES and name not in _UNITS and not symbol:
+            return None
+        factor, rest = _SIZES.get(name, (1, ""))
+        inner = size_of(rest) if rest else None
+        size *= (Fraction(factor) * (inner[1] if inner else 1)) ** power
+        for of in (inner[0] if inner else name).split():
+            base = _FACTOR.fullmatch(of)
+            key, count = (base[1], int(base[2] or 1)) if base else (of, 1)
+            basic[key] = basic.get(key, 0) + count * power
+    return " ".join(f"{key}{count}" for key, count in sorted(basic.items()) if count), size
 
 
 def _name(unit_words: list[str]) -> str:

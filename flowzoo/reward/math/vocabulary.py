@@ -19,6 +19,11 @@ SAME: Final = {
     "cosec": "csc", "lb": "log2", "sgn": "sign", "arsech": "arcsech", "Tr": "tr",
     "trace": "tr",
 }  # fmt: skip
+# Short names of functions if typeset as names: `sh` alone is a product.
+TYPESET: Final = {
+    "sh": "sinh", "ch": "cosh", "th": "tanh", "cth": "coth", "arsh": "arsinh", "arch": "arcosh",
+    "arth": "artanh",
+}  # fmt: skip
 CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg cis Re Im")
 # Letters that are functions if a bracket follows immediately.
 KNOWN: Final = {"Gamma": "gamma", "zeta": "zeta", "Phi": "normal"}
@@ -78,6 +83,7 @@ _TENS: Final = {
     "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
     "eighty": 80, "ninety": 90,
 }  # fmt: skip
+_SCALES: Final = {"thousand": 1_000, "million": 10**6}
 _MONTHS: Final = {
     "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9,
     "oct": 10, "nov": 11, "dec": 12,
@@ -98,30 +104,28 @@ _LINE = re.compile(
     r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
     re.IGNORECASE,
 )
+_INTEGERS = re.compile(
+    r"(?:(?:the )?set of )?(?:all )?(?:the )?(even|odd|) ?(?:integers|whole numbers)", re.IGNORECASE
+)
+_FORMS: Final = {"even": "2k", "odd": "2k+1", "": "k"}
 _FRACTION = re.compile(
     r"(an?|one|two|three|four|five|six|seven|eight|nine)[ -]"
     r"(half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?)"
 )
 _PARTS: Final = {
-    "half": 2,
-    "halve": 2,
-    "third": 3,
-    "quarter": 4,
-    "fifth": 5,
-    "eighth": 8,
-    "ninth": 9,
-}
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8, "ninth": 9,
+}  # fmt: skip
 _NOWHERE: Final = ("dne", "d.n.e", "does not exist", "doesn't exist", "nonexistent", "not exist")
 _NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
 REAL_LINE: Final = r"(-\infty ,\infty )"
 
 
 def number_in_words(text: str) -> int | None:
-    """The integer below a million that a text spells, or None."""
+    """The integer below a billion that a text spells, or None."""
     if _NUMBER.fullmatch(text) is None:
         return None
     total = part = 0
-    last = 1_000
+    last, scale = 1_000, 10**9
     for word in re.split(r"[ -]", text.lower()):
         if word == "and" and part >= 100:
             continue
@@ -133,8 +137,9 @@ def number_in_words(text: str) -> int | None:
             last = 20
         elif word == "hundred" and 0 < part < 10:
             part, last = 100 * part, 100
-        elif word == "thousand" and 0 < part < 1_000 and not total:
-            total, part, last = 1_000 * part, 0, 1_000
+        elif _SCALES.get(word, scale) < scale and 0 < part < 1_000:
+            scale = _SCALES[word]
+            total, part, last = total + scale * part, 0, 1_000
         else:
             return None
     return total + part
@@ -147,6 +152,12 @@ def spelled_out(cleaned: str) -> str:
     number = number_in_words(cleaned)
     if number is not None:
         return str(number)
+    head, _, rest = cleaned.partition(" ")
+    if head.lower() in ("minus", "negative") and (number := number_in_words(rest)) is not None:
+        return str(-number)
+    head, _, noun = cleaned.rpartition(" ")
+    if noun not in _SCALES and (number := number_in_words(head)) is not None:
+        return f"{number} {noun}"
     if part := _FRACTION.fullmatch(cleaned):
         top, bottom = number_in_words(part[1]), part[2].lower().removesuffix("s")
         bottom = _PARTS.get(bottom) or number_in_words(bottom.removesuffix("th"))
@@ -155,6 +166,8 @@ def spelled_out(cleaned: str) -> str:
         return r"\text{does not exist}"
     if _LINE.fullmatch(cleaned):
         return REAL_LINE
+    if integers := _INTEGERS.fullmatch(cleaned):
+        return f"{_FORMS[(integers[1] or '').lower()]}, k \\in \\mathbb{{Z}}"
     return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned
 
 
