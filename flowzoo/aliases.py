@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float64]
-ByPolicy = Annotated[T, "by policy"]
-"""A setting of a run that takes a value for all policies, or words: POLICY=VALUE for individual
-policies, and at most one VALUE for the others (`flowzoo.baselines.settings.by_policy`)."""

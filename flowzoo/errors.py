@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 from flowzoo import extras
 
@@ -81,13 +81,6 @@ def check_choice(kind: str, value: object, choices: Any) -> None:
     allowed = choices if isinstance(choices, tuple) else get_args(choices)
     if value not in allowed:
         raise unknown(kind, value, allowed)
-
-
-def check_choices(settings: object) -> None:
-    """Raise `UsageError` unless each field of type `Literal` has one of its values."""
-    for name, kind in get_type_hints(type(settings)).items():
-        if get_origin(kind) is Literal:
-            check_choice(f"choice of `{name}`", getattr(settings, name), kind)
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:

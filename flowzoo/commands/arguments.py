@@ -25,8 +25,9 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from flowzoo.declared import declared_types, takes_words
 from flowzoo.errors import UsageError, unknown
 
 METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
@@ -160,7 +161,8 @@ def field_docs(cls: type) -> dict[str, str]:
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
     """Arguments of a dataclass, including nested ones; `defaults` is an instance."""
-    hints, arguments = get_type_hints(options, include_extras=True), list[Argument]()
+    hints, arguments = get_type_hints(options), list[Argument]()
+    declared = declared_types(options)
     for field in fields(options):
         default, hint = _default(field, defaults), hints[field.name]
         if is_dataclass(hint):
@@ -173,13 +175,13 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
         label = field.metadata.get("positional")
         if label is None:
             label = f"--{field.metadata.get('option', field.name).replace('_', '-')}"
-        takes_words = get_origin(hint) is Annotated
-        hint = get_args(hint)[0] if takes_words else hint
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         owner = next(
             base for base in options.__mro__ if field.name in vars(base).get("__annotations__", ())
         )
-        arguments.append(Argument(field.name, label, kinds, default, owner, takes_words))
+        arguments.append(
+            Argument(field.name, label, kinds, default, owner, takes_words(declared[field.name]))
+        )
     return arguments
 
 

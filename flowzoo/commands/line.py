@@ -15,6 +15,7 @@ from flowzoo.commands.arguments import (
     help_text,
     parse_words,
 )
+from flowzoo.declared import check_declared
 from flowzoo.errors import UsageError, unknown
 
 COMMANDS = {
@@ -115,9 +116,7 @@ def parse_command(
     check_given(arguments_of(options, defaults), values, command)
     verbose = values.pop("verbose", False)
     line = CommandLine(build(options, values, defaults), verbose)
-    from flowzoo.envs.settings import check_finite  # skipped for help, since it loads NumPy
-
-    check_finite(line.command, lambda name: f"--{name.replace('_', '-')}")
+    check_declared(line.command, lambda name: f"--{name.replace('_', '-')}")
     return line
 
 

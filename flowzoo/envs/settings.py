@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowzoo.errors import UsageError, unknown
@@ -113,17 +112,6 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
     if not is_number or not math.isfinite(value) or not low <= value <= high:
         limits = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
         raise UsageError(f"{name}: expected a number {limits}, got {value!r}.")
-
-
-def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -> None:
-    """Raise `UsageError` for an infinite or NaN field of a dataclass, or of one in it."""
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if is_dataclass(value):
-            check_finite(value, written)
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise UsageError(f"{written(field.name)} must be a finite number, got {number}")
 
 
 def check_seed(seed: Any) -> int:

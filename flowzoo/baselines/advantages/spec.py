@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
+from flowzoo.declared import Fraction, NonNegative, ProperFraction, check_declared
 from flowzoo.envs.settings import Setting
-from flowzoo.errors import UsageError, check_choices, unknown
+from flowzoo.errors import UsageError, unknown
 
 Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
 Baseline = Literal["mean", "loo", "max", "running", "none"]
@@ -39,7 +40,7 @@ class AdvantageSpec:
     the `immediate` rewards of this agent's calls from this one on, discounted, and once the row's
     share of the team's outcome, discounted by the turns to the agent's last call. `node` and
     `candidate`: what tree sampling found the row to be worth, `Call.value`."""
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount per turn of the agent, for `return_to_go`."""
     mean_group: tuple[str, ...] = ("problem",)
     """Columns that rows must share to have one baseline, from the widest to the narrowest."""
@@ -49,7 +50,7 @@ class AdvantageSpec:
     mean_weight: Weight = "episode"
     """Unit that counts once. `episode`: each episode, with the mean target of its rows in the
     group. `call`: each row, so that an episode counts as often as it called."""
-    decay: float = 0.99
+    decay: ProperFraction = 0.99
     """Fraction of its value that a running mean keeps per batch."""
     std_group: tuple[str, ...] = ("problem",)
     std: Scale = "sample"
@@ -59,7 +60,7 @@ class AdvantageSpec:
     """A group of one gets: `zero`, no advantage; `raw`, its target without baseline and scale;
     `widen`, the statistics of the group without its last column (again as needed; where the first
     column alone is still a group of one: zero). A running mean has no groups of one."""
-    eps: float = 1e-6
+    eps: NonNegative[float] = 1e-6
     std_of: ScaleOf = "target"
     """Values whose deviation is the scale: the targets, or the differences that the baseline
     leaves, whose own mean over the scale's group is then taken off as well (REINFORCE++ with a
@@ -67,19 +68,13 @@ class AdvantageSpec:
     """
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_declared(self)
         for name, columns in (("mean_group", self.mean_group), ("std_group", self.std_group)):
-            if isinstance(columns, str) or not columns:
+            if not columns:
                 raise UsageError(f"`{name}` must be a tuple of column names, got {columns!r}.")
             for column in columns:
                 if column not in COLUMNS:
                     raise unknown(f"column in `{name}`", column, COLUMNS)
-        if not 0 <= self.gamma <= 1:
-            raise UsageError(f"`gamma` must be between 0 and 1, got {self.gamma}.")
-        if not 0 <= self.decay < 1:
-            raise UsageError(f"`decay` must be at least 0 and below 1, got {self.decay}.")
-        if not self.eps >= 0:
-            raise UsageError(f"`eps` must be at least 0, got {self.eps}.")
 
 
 def _by_call(group: tuple[str, ...], **choices: Any) -> AdvantageSpec:
@@ -147,8 +142,6 @@ def with_choices(spec: AdvantageSpec, choices: Mapping[str, Setting]) -> Advanta
         if name in ("mean_group", "std_group"):
             changes[name] = tuple(str(value).split("+"))
         elif name in ("gamma", "decay", "eps"):
-            if not isinstance(value, (int, float)):
-                raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
             changes[name] = value
         else:
             changes[name] = "none" if value is None else value  # NAME=none is a valid choice

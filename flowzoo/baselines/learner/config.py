@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from flowzoo.aliases import ByPolicy
-from flowzoo.errors import UsageError, check_choice, check_choices, unknown
+from annotated_types import Ge, Gt
+
+from flowzoo.declared import (
+    ByPolicy,
+    Fraction,
+    NonNegative,
+    Positive,
+    ProperFraction,
+    Share,
+    check_declared,
+)
+from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Surrogate: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+else:
+    Surrogate = Callable  # declarations are read without torch
 
 
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
@@ -35,9 +48,6 @@ ScheduleClock = Literal["iteration", "update", "published"]
 Truncated = Literal["train", "mask", "penalize", "shape"]
 
 
-Surrogate: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"
-
-
 @dataclass(frozen=True, slots=True)
 class LossConfig:
     """Choices of the loss."""
@@ -46,13 +56,14 @@ class LossConfig:
     ratio: Ratio = "token"
     """Weight of a token: its own ratio to the old policy, or the geometric mean of its row's
     (`sequence`). `none`: the plain policy gradient -A logp, with all three clips at None."""
-    clip_low: float | None = 0.2
-    clip_high: float | None = 0.2
-    dual_clip: float | None = 3.0
+    clip_low: NonNegative[float] | None = 0.2
+    clip_high: NonNegative[float] | None = 0.2
+    dual_clip: Annotated[float, Gt(1)] | None = 3.0
     aggregation: Aggregation = "token-mean"
     """`token-mean`: mean over all tokens. `seq-mean-token-mean`: mean over rows of each row's mean.
     `seq-mean-token-sum`: mean over rows of each row's sum. `token-sum`: sum over `constant`."""
-    constant: float = 1.0  # divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed)
+    # Divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed).
+    constant: Positive[float] = 1.0
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
     kl_estimate: KlEstimate = "corrected"
@@ -64,18 +75,7 @@ class LossConfig:
     mask, `advantages` (rows,) and `mask` to the loss of every token. Nothing is clipped then."""
 
     def __post_init__(self) -> None:
-        check_choice("aggregation", self.aggregation, Aggregation)
-        check_choice("choice of `ratio`", self.ratio, Ratio)
-        check_choice("choice of `clipping`", self.clipping, Clipping)
-        check_choice("choice of `kl_estimate`", self.kl_estimate, KlEstimate)
-        if self.clip_low is not None and not 0 <= self.clip_low <= 1:
-            raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
-        if self.clip_high is not None and not self.clip_high >= 0:
-            raise UsageError(f"`clip_high` must be at least 0, got {self.clip_high}.")
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise UsageError(f"`dual_clip` must be greater than 1, got {self.dual_clip}.")
-        if not self.constant > 0:
-            raise UsageError(f"`constant` must be greater than 0, got {self.constant}.")
+        check_declared(self)
         clips = [self.clip_low, self.clip_high, self.dual_clip]
         if self.ratio == "none" and clips != [None] * 3:
             raise UsageError(
@@ -99,9 +99,9 @@ class ComputeOptions:
     `sgd` has no momentum, does not rescale the gradient, and needs an `lr`. `muon` keeps
     one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
     moments in 8 bits (flowzoo[bits])."""
-    min_lr: float = 0.0
+    min_lr: NonNegative[float] = 0.0
     """Learning rate at the end of the schedules linear and cosine."""
-    clip_norm: ByPolicy[float] = 1.0
+    clip_norm: ByPolicy[NonNegative[float]] = 1.0
     """Each policy's gradient is scaled down to at most this norm; 0: never."""
     compute: Compute | None = None
     """Number format of the learner's matrix products. None: bfloat16 where the device multiplies it
@@ -114,7 +114,7 @@ class ComputeOptions:
     """Layout of the learner's batches: `packed` computes common prefixes once and has no fillers;
     `padded` is right for every family. `auto`: packed if that is right too, which is tested at the
     start; otherwise a line is printed."""
-    microbatch_tokens: int = 4096
+    microbatch_tokens: Positive[int] = 4096
     """Most tokens of one forward pass of the learner; the result does not depend on it."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them: less memory, more time."""
@@ -124,7 +124,7 @@ class ComputeOptions:
 class UpdateOptions:
     """Schedule, optimizer steps and measurements of the learner."""
 
-    warmup: int = 2
+    warmup: NonNegative[int] = 2
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """Learning rate schedule after the warmup."""
@@ -132,11 +132,11 @@ class UpdateOptions:
     """Unit of the clock. `update`: updates of all policies, so that k isolated policies tick k
     times an iteration. `published`: so in the code of arXiv 2605.24202, whose schedule is as many
     ticks long as the run has steps, and whose cosine rises again after it; its first rate is 0."""
-    weight_decay: float = 0.01
+    weight_decay: NonNegative[float] = 0.01
     """Decoupled weight decay of AdamW."""
-    rows_per_update: int = 512
+    rows_per_update: Positive[int] = 512
     """Most rows of an optimizer step where their number follows from the rows (`updates` 0)."""
-    coherence: ByPolicy[float] = 0.0
+    coherence: ByPolicy[Fraction] = 0.0
     """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
     coherence_form: CoherenceForm = "flowzoo"
     """Mean of `coherence`. `flowzoo`: of clipped gradients before they are scaled, empty at first.
@@ -151,11 +151,11 @@ class UpdateOptions:
     much of a small step."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
-    beta1: ByPolicy[float] = 0.9
+    beta1: ByPolicy[ProperFraction] = 0.9
     """Decay of AdamW's mean of gradients."""
-    beta2: ByPolicy[float] = 0.999
+    beta2: ByPolicy[ProperFraction] = 0.999
     """Decay of AdamW's mean of squared gradients."""
-    adam_eps: float = 1e-8
+    adam_eps: Positive[float] = 1e-8
     """Added to the root of AdamW's mean of squared gradients."""
     decay: Decay = "matrices"
     """Weights with `weight_decay`: `matrices` (and embeddings), or `all` (norms and biases too)."""
@@ -180,11 +180,11 @@ class RowOptions:
     importance_mode: ImportanceMode = "truncate"
     """Weights beyond `importance_cap` and `importance_floor`: `truncate` sets them to the bound,
     `mask` to 0, which leaves the token (with other levels the reply) out of the policy gradient."""
-    importance_cap: float = 2.0
+    importance_cap: Annotated[float, Ge(1)] = 2.0
     """Largest importance weight with `old_logp` recomputed."""
-    importance_floor: float = 0.0
+    importance_floor: Fraction = 0.0
     """Smallest importance weight with `old_logp` recomputed; 0: any."""
-    off_policy_mask: float = 0.0
+    off_policy_mask: NonNegative[float] = 0.0
     """Replies with a negative advantage are left out of the policy gradient if the learner's
     log-probs are this much below the sampler's, in nats per token; 0: none."""
     correction: Correction = "none"
@@ -193,7 +193,7 @@ class RowOptions:
     """Treatment of replies cut off by the length limit: `mask` keeps them out of the loss,
     `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
     reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
-    truncation_penalty: float = 1.0
+    truncation_penalty: NonNegative[float] = 1.0
     """Amount that `truncated` penalize takes off, and `shape` at the limit."""
 
 
@@ -205,30 +205,30 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     """
 
     loss: LossConfig = field(default_factory=LossConfig)
-    lr: float = 1e-4
-    iterations: int = 0
+    lr: Positive[float] = 1e-4
+    iterations: NonNegative[int] = 0
     """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
-    updates_per_iteration: int | Literal["by_rows"] = 1
+    updates_per_iteration: Positive[int] | Literal["by_rows"] = 1
     """Optimizer steps per call of `update`: this many for any number of rows, or `by_rows`,
     one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
     parts of like size."""
     # The rows' sampling. The learner finds the tokens that top-k and top-p kept with its weights
     # before the first step of an iteration, when they are the sampler's.
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    role_weights: Mapping[str, float] = field(default_factory=dict)
+    temperature: Positive[float] = 1.0
+    top_p: Share = 1.0
+    top_k: NonNegative[int] = 0
+    role_weights: Mapping[str, NonNegative[float]] = field(default_factory=dict)
     """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
-    role_lr: Mapping[str, float] = field(default_factory=dict)
+    role_lr: Mapping[str, Positive[float]] = field(default_factory=dict)
     """Learning rate of single roles with sgd; others: `lr`. The rows of a role weigh its rate over
     `lr`, so that the step is the sum of -rate * gradient over roles, before `clip_norm`."""
-    role_kl: Mapping[str, float] = field(default_factory=dict)
+    role_kl: Mapping[str, NonNegative[float]] = field(default_factory=dict)
     """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
-    coherence_window: int = 128
+    coherence_window: Positive[int] = 128
     """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
-    microbatch_rows: int = 0
+    microbatch_rows: NonNegative[int] = 0
     """Most rows of a forward pass; 0: any number."""
-    vocabulary_chunk: int = 0
+    vocabulary_chunk: NonNegative[int] = 0
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
@@ -238,7 +238,7 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     """On a GPU, add up in a fixed order, so that equal updates have equal bits; an operation
     without one is an error. A CPU has no other order."""
     # A learner without a run: no warm-up, no test of the layout, no further gradients.
-    warmup: int = 0
+    warmup: NonNegative[int] = 0
     layout: LayoutChoice = "packed"
     compute: Compute = "float32"
     old_logp: OldLogp = "sampler"
@@ -246,11 +246,7 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     role_gradients: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        steps = self.updates_per_iteration
-        if isinstance(steps, str) and steps != "by_rows":
-            raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))
-        _check_numbers(self)
+        check_declared(self, by_policy=False)
         if self.schedule == "linear" and self.schedule_clock == "published":
             raise UsageError("`schedule_clock` published is of the schedule cosine, got linear.")
         if self.schedule != "constant" and self.iterations <= self.warmup:
@@ -291,51 +287,3 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     def needs_reference(self) -> bool:
         """Some role has a KL term."""
         return self.loss.kl_coef != 0 or any(self.role_kl.values())
-
-
-def _check_numbers(config: LearnerConfig) -> None:
-    positive = [
-        "lr", "temperature", "adam_eps", "rows_per_update", "coherence_window",
-    ]  # fmt: skip
-    if config.updates_per_iteration != "by_rows":
-        positive.append("updates_per_iteration")
-    check_bounds(
-        config,
-        positive,
-        (
-            "warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm",
-            "off_policy_mask",
-        ),
-    )  # fmt: skip
-    if not 0 < config.top_p <= 1:
-        raise UsageError(f"`top_p` must be in (0, 1], got {config.top_p}.")
-    for name in ("beta1", "beta2"):
-        if not 0 <= getattr(config, name) < 1:
-            raise UsageError(f"`{name}` must be in [0, 1), got {getattr(config, name)}.")
-    if not config.importance_cap >= 1:
-        raise UsageError(f"`importance_cap` must be at least 1, got {config.importance_cap}.")
-    if not 0 <= config.importance_floor <= 1:
-        raise UsageError(
-            f"`importance_floor` must be between 0 and 1, got {config.importance_floor}."
-        )
-    if not 0 <= config.coherence <= 1:
-        raise UsageError(f"`coherence` must be between 0 and 1, got {config.coherence}.")
-    for name in ("role_weights", "role_kl"):
-        for role, value in getattr(config, name).items():
-            if not 0 <= value < math.inf:
-                raise UsageError(f"`{name}` of {role!r} must be at least 0, got {value}.")
-    for role, value in config.role_lr.items():
-        if not 0 < value < math.inf:
-            raise UsageError(f"`role_lr` of {role!r} must be greater than 0, got {value}.")
-
-
-def check_bounds(config: Any, positive: Iterable[str], least_zero: Iterable[str]) -> None:
-    """Refuse numbers out of range; None is automatic, and words in tuples are read later."""
-    for names, refused, bound in (
-        (positive, lambda value: not value > 0, "greater than 0"),
-        (least_zero, lambda value: not value >= 0, "at least 0"),
-    ):
-        for name in names:
-            value = getattr(config, name)
-            if value is not None and not isinstance(value, tuple) and refused(value):
-                raise UsageError(f"`{name}` must be {bound}, got {value}")

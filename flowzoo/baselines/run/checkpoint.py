@@ -37,7 +37,6 @@ from flowzoo.baselines.backends.backend import (
     LearnersLostError,
     RunBackend,
 )
-from flowzoo.baselines.learner.config import check_bounds
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
@@ -49,6 +48,7 @@ from flowzoo.baselines.run.manifest import (
     set_aside,
     step_folders,
 )
+from flowzoo.declared import NonNegative, Positive, check_declared
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import write_json
 
@@ -62,12 +62,12 @@ logger = logging.getLogger("flowzoo")
 class CheckpointRetention:
     """Checkpoints to keep: the last few, the earliest of the best by score, and milestones."""
 
-    last: int = 2
-    every: int = 0
+    last: Positive[int] = 2
+    every: NonNegative[int] = 0
     """Keep checkpoints whose step is a multiple of this; 0: none."""
 
     def __post_init__(self) -> None:
-        check_bounds(self, ["last"], ["every"])
+        check_declared(self)
 
 
 def save(

@@ -1,4 +1,4 @@
-"""Settings that may differ between policies: a value, or words (`flowzoo.aliases.ByPolicy`)."""
+"""Settings that may differ between policies: a value, or words (`flowzoo.declared.ByPolicy`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import describe
+from flowzoo.declared import declared_types, describe, takes_words, without_words
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
@@ -21,9 +21,10 @@ OF_SAMPLING = ("temperature", "top_p", "top_k")
 @cache
 def by_policy(settings: type) -> Mapping[str, Any]:
     """Type of a single value by setting, for the settings that may differ between policies."""
-    hints = get_type_hints(settings, include_extras=True)
     return {
-        name: get_args(hint)[0] for name, hint in hints.items() if get_origin(hint) is Annotated
+        name: without_words(kind)
+        for name, kind in declared_types(settings).items()
+        if takes_words(kind)
     }
 
 

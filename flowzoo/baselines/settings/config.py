@@ -10,7 +10,7 @@ from typing import Any
 
 from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.traits import EngineDType
-from flowzoo.baselines.learner.config import OldLogp, check_bounds
+from flowzoo.baselines.learner.config import OldLogp
 from flowzoo.baselines.settings.options import (
     SHARD_JOBS,
     EngineOptions,
@@ -22,33 +22,10 @@ from flowzoo.baselines.settings.options import (
     SamplingOptions,
     ScaleOptions,
 )
-from flowzoo.envs.settings import PROGRAM, check_finite
+from flowzoo.declared import check_declared
+from flowzoo.envs.settings import PROGRAM
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
-
-_POSITIVE = (
-    "steps", "problems", "samples", "candidates", "value_rollouts", "max_tokens", "max_batch",
-    "eval_problems", "eval_samples", "transcripts_every", "keep_last", "lr", "temperature", "top_p",
-    "eval_top_p", "eval_max_tokens",
-    "rows_per_update", "microbatch_tokens", "lora_alpha", "adam_eps", "leaves",
-)  # fmt: skip
-_LEAST_ZERO = (
-    "sync_tolerance", "warmup", "threads", "eval_temperature", "seed", "lora_rank", "engine_memory",
-    "engine_restarts", "updates", "refill", "max_prompt", "top_k", "keep_every", "weight_decay",
-    "eval_top_k", "coherence", "gamma", "kl", "clip_low", "clip_high", "token_budget", "min_lr",
-    "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
-    "checkpoint_every", "sync_check_every",
-    "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
-    "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_staleness", "max_logp_gap",
-    "off_policy_mask",
-)  # fmt: skip
-
-_COUNTS = (
-    "problems", "samples", "candidates", "value_rollouts", "eval_problems", "eval_samples",
-    "leaves", "max_batch", "max_tokens", "eval_max_tokens", "threads",
-)  # fmt: skip
-MOST = 1_000_000
-"""Upper bound of counts in an iteration or an evaluation."""
 
 AEC = "aec"
 """Value of `workflow` in the records of a run with `env`."""
@@ -102,22 +79,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
-        check_finite(self)
-        check_bounds(self, _POSITIVE, _LEAST_ZERO)  # `learner_workers` may be a tuple
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and value > MOST:
-                raise UsageError(f"`{name}` must be at most {MOST:,}, got {value}")
-        if not 0 <= self.drop_groups < 1:
-            raise UsageError(
-                f"`drop_groups` is a fraction from 0 to below 1, got {self.drop_groups}"
-            )
-        if self.eval_top_p > 1:
-            raise UsageError(f"`eval_top_p` must be at most 1, got {self.eval_top_p}")
-        if self.stop_at is not None and not 0 < self.stop_at <= 1:
-            raise UsageError(
-                f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
-            )
+        check_declared(self)
         traits = self.engine_traits
         if not traits.returns_ids or (traits.own_weights and not traits.training):
             raise UsageError(
@@ -134,7 +96,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         self.replace_workflow("program", PROGRAM)
         self.replace_workflow("env", AEC)
         low, high = self.pass_rates
-        if not 0 <= low <= high <= 1:
+        if low > high:
             raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
         length, name = (self.steps, "steps")
         if self.schedule_steps:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.declared import check_value, declared_types, takes_words
 from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import PERMISSION
 
@@ -95,53 +95,17 @@ def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
     """`TrainConfig` of a TOML table; `where` is for messages."""
     PERMISSION.note(where, table)
-    kinds = get_type_hints(TrainConfig, include_extras=True)
+    kinds = declared_types(TrainConfig)
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name not in kinds:
             raise unknown(f"field in {where}", name, kinds)
-        kind, parsed = kinds[name], value
+        kind = kinds[name]
         if isinstance(value, list):  # of words by policy the value of the others may be a number
-            parsed = tuple(map(str, value) if get_origin(kind) is Annotated else value)
-        if not _fits(parsed, kind):
-            raise UsageError(f"`{name}` in {where} must be {describe(kind)}, got {value!r}")
-        values[name] = parsed
+            value = tuple(map(str, value) if takes_words(kind) else value)
+        check_value(f"`{name}` in {where}", value, kind)
+        values[name] = value
     return TrainConfig(**values)
-
-
-def _fits(value: object, kind: Any) -> bool:
-    """True if `value` is of the annotated `kind`; covers the annotations of `TrainConfig`."""
-    origin, inside = get_origin(kind), get_args(kind)
-    if origin is Annotated:  # a value, or words by policy
-        return _fits(value, inside[0]) or _fits(value, tuple[str, ...])
-    if origin is Literal:
-        return value in inside
-    if origin in (Union, UnionType):
-        return any(_fits(value, choice) for choice in inside)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        kinds = [inside[0]] * len(value) if Ellipsis in inside else inside
-        return len(value) == len(kinds) and all(map(_fits, value, kinds))
-    # In Python True is an int.
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def describe(kind: Any) -> str:
-    """Describe an annotated type in the words of messages."""
-    origin, inside = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return f"{describe(inside[0])} or a list (POLICY=VALUE)"
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, inside))
-    if origin in (Union, UnionType):
-        return " or ".join(describe(choice) for choice in inside if choice is not type(None))
-    if origin is tuple:
-        count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
-        return f"{count} ({inside[0].__name__})"
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
 
 
 def arguments(settings: Any, names: Iterable[str]) -> list[str]:

@@ -13,7 +13,6 @@ from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
-from flowzoo.aliases import ByPolicy
 from flowzoo.baselines.learner.config import (
     Aggregation,
     ComputeOptions,
@@ -21,6 +20,16 @@ from flowzoo.baselines.learner.config import (
     LoraTargets,
     RowOptions,
     UpdateOptions,
+)
+from flowzoo.declared import (
+    ByPolicy,
+    Count,
+    CountOrZero,
+    Fraction,
+    NonNegative,
+    Positive,
+    ProperFraction,
+    Share,
 )
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
@@ -82,9 +91,9 @@ class WorkflowOptions:
 class ProcessOptions:
     """Seed, threads, device and directory."""
 
-    seed: int = 0
+    seed: NonNegative[int] = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
-    threads: int = 0
+    threads: CountOrZero = 0
     """CPU threads of torch; 0: torch's default (OMP_NUM_THREADS)."""
     device: str = "auto"
     """Device of the learner; auto: a GPU if there is one (for learner workers: an assigned one)."""
@@ -99,14 +108,14 @@ class RunSettings(ProcessOptions, WorkflowOptions):
     env: str | None = None
     """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
     `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
-    steps: int = 40
+    steps: Positive[int] = 40
     """Number of iterations, each with one batch of rollouts and one update of every policy."""
-    token_budget: int = 0
+    token_budget: NonNegative[int] = 0
     """End after the iteration that reaches this number of sampled training tokens; 0: only `steps`
     counts. For controls with equal training tokens."""
-    stop_patience: int = 0
+    stop_patience: NonNegative[int] = 0
     """End after this many consecutive evaluations without a gain beyond noise; 0: never."""
-    stop_at: float | None = None
+    stop_at: Share | None = None
     """End after an evaluation with at least this accuracy, from 0 to 1; None: never."""
     stop_on: StopOn | None = None
     """`collapse`: end when two consecutive evaluations show a collapse of the accuracy, a checking
@@ -131,9 +140,9 @@ class ModelSettings:
     none: the algorithm's default, isolated for magrpo and magrpo_tree, else shared."""
     frozen: tuple[str, ...] = ()
     """Policies that play but are never trained."""
-    lora_rank: ByPolicy[int] = 0
+    lora_rank: ByPolicy[NonNegative[int]] = 0
     """Rank of the policies' LoRA adapters on a shared, frozen `model`; 0 trains all weights."""
-    lora_alpha: ByPolicy[int] = 32
+    lora_alpha: ByPolicy[Positive[int]] = 32
     """LoRA alpha: an adapter's update is scaled by lora_alpha / lora_rank."""
     thinking: tuple[str, ...] = ()
     """Thinking before a reply: on, off, or POLICY=on for individual policies; none: the chat
@@ -154,7 +163,7 @@ class DecodingOptions:
     format `weights`. `int8` (transformers on a CPU) quantizes weights and activations by row.
     `auto`: bfloat16 if the hardware supports it and all models have 100 million weights or more,
     else float32; float32 for a server. Printed at the start."""
-    max_batch: int = 1024
+    max_batch: Count = 1024
     """Most sequences in a decoding batch; lower it if memory runs out."""
 
 
@@ -177,28 +186,28 @@ class EngineOptions(DecodingOptions):
     """Transfer of a policy's full weights to a split vLLM engine after an update: `file`, a file in
     shared memory; `ipc`, memory of a GPU that learner and engine share; `nccl`, from the learner's
     GPU to another (`engine_devices`). Adapters always use files."""
-    engine_memory: float = 0.0
+    engine_memory: NonNegative[float] = 0.0
     """GiB of KV cache of all vLLM engines together, or of all in a rollout worker; 0: on a GPU a
     fraction of its memory; on a CPU 0.25 per engine, or the size of one sequence of the greatest
     length if that is larger, with a note."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
-    engine_restarts: int = 2
+    engine_restarts: NonNegative[int] = 2
     """Most restarts of vLLM engines in one step before the run stops."""
-    sync_tolerance: float = 0.0
+    sync_tolerance: NonNegative[float] = 0.0
     """Largest difference of engine and learner log-probs after a sync before the run stops: the
     maximum if both compute in float32, else the mean (with int8, the mean over trained rows). 0:
     1e-3 in float32, else 0.15."""
-    sync_check_every: int = 0
+    sync_check_every: NonNegative[int] = 0
     """Steps between probes of a vLLM engine after a sync. In other steps the run stops if learner
     and sampler log-probs of the trained rows differ. The engine is also probed at the start, after
     a restart and before every evaluation. 0: 10, or 1 if rows cannot prove a sync (with
     `max_staleness`, ranks or rollout workers). With transformers, steps between checks of copies in
     another number format."""
-    max_logp_gap: float = 0.0
+    max_logp_gap: NonNegative[float] = 0.0
     """Largest mean difference of sampler and learner log-probs, in nats per trained token, before
     the first optimizer step (`learn/logp_gap_mean`); the run stops above it. 0: no limit."""
-    max_staleness: int = 0
+    max_staleness: NonNegative[int] = 0
     """Batches sampled ahead while the learner works; each uses weights that are that many steps
     older. 0, or 1 with a split vLLM engine, a server or rollout workers. Rollout workers (`backend`
     ray) and runs with `deterministic` off allow more, which compensates for slow steps."""
@@ -213,12 +222,12 @@ class EngineOptions(DecodingOptions):
 class LengthOptions:
     """Token budgets."""
 
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """Most tokens of a reply. None: 64 for models below 10 million weights such as the pocket
     models, 4096 for thinking models, else by the task (generated mathematics 128 to 256, GSM8K and
     functions 512, MATH and contests 1024), but at most the generation config's limit and half of
     the context. Printed at the start."""
-    max_prompt: int = 0
+    max_prompt: NonNegative[int] = 0
     """Most tokens of a prompt; in a longer one the quotes are shortened (not the problem) and
     counted. 0: the limit of the model's context."""
     lengths: tuple[str, ...] = ()
@@ -229,49 +238,49 @@ class LengthOptions:
 class SamplingOptions(LengthOptions):
     """Problems, episodes and sampling of an iteration."""
 
-    problems: int = 16
+    problems: Count = 16
     """Problems in a batch of rollouts."""
-    samples: int | None = None
+    samples: Count | None = None
     """Episodes per problem, compared by the advantages. None: the algorithm's."""
-    candidates: int | None = None
+    candidates: Count | None = None
     """Replies sampled at every decision by branching algorithms; None: the algorithm's."""
     candidate_value: Value = "now"
     """Value of a candidate in tree sampling: `now`, alpha * team + local + format from the parts
     known after the reply; `rollout`, the mean final reward of its call over `value_rollouts`
     episodes that the current policies play to the end from the candidate."""
-    value_rollouts: int = 1
+    value_rollouts: Count = 1
     """Episodes played to the end from each candidate, with `candidate_value` rollout."""
     select: Select = "best"
     """Candidate with which the episode continues."""
     joint: Joint = "aligned"
     """Combination of a phase's replies into joint actions, for algorithms on joint nodes."""
-    leaves: int = 16
+    leaves: Count = 16
     """Most finished episodes of one tree of joint nodes."""
-    temperature: ByPolicy[float | None] = None
+    temperature: ByPolicy[Positive[float] | None] = None
     """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
     model's generation config."""
-    top_p: ByPolicy[float | None] = None
+    top_p: ByPolicy[Share | None] = None
     """Nucleus (top-p) of training rollouts; below 1 a `correction` is needed. None: as
     `temperature`."""
-    top_k: ByPolicy[int | None] = None
+    top_k: ByPolicy[NonNegative[int] | None] = None
     """Number of most likely tokens to sample from in training rollouts (top-k); above 0 a
     `correction` is needed. None: 0, or with a `correction` that of the model's generation
     config."""
-    refill: int = 0
+    refill: NonNegative[int] = 0
     """Most rounds of a step that draw new problems in place of those with all advantages 0, until
     the batch is full (DAPO's dynamic sampling); 0: use all problems."""
-    drop_groups: float = 0.0
+    drop_groups: ProperFraction = 0.0
     """Fraction of every policy's groups that a step leaves out: those with the lowest mean reward,
     rounded down (0.5 in the public code of AT-GRPO on games); 0: train on all."""
     difficulty: str = ""
     """File of pass rates from `flowzoo filter`: train only on problems within `pass_rates`."""
-    pass_rates: tuple[float, float] = (0.1, 0.9)
+    pass_rates: tuple[Fraction, Fraction] = (0.1, 0.9)
     """Lowest and highest pass rate of problems in `difficulty` to train on."""
     curriculum: tuple[str, ...] = ()
     """Settings of the task from a given step, as STEP:NAME=VALUE, e.g. 50:level=2."""
     split: str = "train"
     """Split of the training problems."""
-    length_cache: int = 0
+    length_cache: NonNegative[int] = 0
     """Tokens before the length limit over which the penalty of `truncated` shape grows from 0 to
     `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
     reward: str = ""
@@ -290,13 +299,13 @@ class HeldOutOptions:
 
     eval_split: str = "validation"
     """Split for evaluations."""
-    eval_temperature: float = 1.0
+    eval_temperature: NonNegative[float] = 1.0
     """Sampling temperature of evaluations; 0: greedy."""
-    eval_top_p: float = 1.0
+    eval_top_p: Share = 1.0
     """Nucleus (top-p) of evaluations."""
-    eval_top_k: int = 0
+    eval_top_k: NonNegative[int] = 0
     """Number of most likely tokens to sample from in evaluations (top-k); 0: all."""
-    keep_last: int = 2
+    keep_last: Positive[int] = 2
     """Number of latest checkpoints to keep, in addition to the best by held-out accuracy."""
 
 
@@ -304,25 +313,25 @@ class HeldOutOptions:
 class EvaluationOptions(HeldOutOptions):
     """Evaluations, checkpoints and trackers."""
 
-    eval_problems: int | None = None
+    eval_problems: Count | None = None
     """Number of distinct held-out problems per evaluation; None: 500 for a pocket model, 100 for
     others, which take minutes on a CPU."""
-    eval_samples: int = 1
+    eval_samples: Count = 1
     """Episodes per held-out problem in an evaluation. Above 1 the accuracy is the mean over them
     (avg@k), and pass@1, pass@2, pass@4 … pass@k are reported with intervals over problems."""
-    eval_max_tokens: int | None = None
+    eval_max_tokens: Count | None = None
     """Most tokens of a reply in evaluations, in place of `max_tokens`; None: as in training."""
-    eval_every: int = 0
+    eval_every: NonNegative[int] = 0
     """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
     `steps`, at most 10, and 20 for 100 steps or more, which gives at least six evaluations (a
     finding on cliffs needs five). The resolved number is in run.json, and a continued run keeps
     it."""
-    checkpoint_every: int = 0
+    checkpoint_every: NonNegative[int] = 0
     """Steps between checkpoints. 0: like `eval_every`, so the best evaluation has a checkpoint, but
     at most 10; with `eval_at`, 10, and every evaluated step."""
-    keep_every: int = 0
+    keep_every: NonNegative[int] = 0
     """Also keep checkpoints of steps divisible by this; 0: none."""
-    transcripts_every: int = 10
+    transcripts_every: Positive[int] = 10
     """Steps between saved training transcripts; evaluations are always saved."""
     wandb: str = ""
     """Weights & Biases project for the metrics; empty: none. Needs
@@ -349,15 +358,15 @@ class LossOptions(RowOptions):
     """One of `flowzoo algorithms`: grpo, dr_mas, at_grpo …"""
     advantage: tuple[str, ...] = ()
     """Advantage settings that override the algorithm's, as NAME=VALUE."""
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount per turn, for algorithms with returns-to-go."""
-    clip_low: ByPolicy[float | None] = None
+    clip_low: ByPolicy[NonNegative[float] | None] = None
     """Lower clip: the probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
-    clip_high: ByPolicy[float | None] = None
+    clip_high: ByPolicy[NonNegative[float] | None] = None
     """Upper clip: the probability ratio is clipped at 1 + clip_high; None: the algorithm's."""
     aggregation: Aggregation | None = None
     """Aggregation of token losses; None: the algorithm's."""
-    kl: float | None = None
+    kl: NonNegative[float] | None = None
     """Weight of the KL divergence from the initial weights; None: the algorithm's."""
     role_kl: tuple[str, ...] = ()
     """KL weights of individual roles, in place of `kl`, as ROLE=WEIGHT."""
@@ -370,7 +379,7 @@ class LossOptions(RowOptions):
     kl_estimate: KlEstimate = "corrected"
     """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""
-    dual_clip: ByPolicy[float | None] = None
+    dual_clip: ByPolicy[NonNegative[float] | None] = None
     """Dual-clip PPO: the loss of a token with a negative advantage A is at most -A times this;
     tokens above it have no gradient. 0: no bound; None: the algorithm's."""
     advantage_function: str = ""
@@ -383,16 +392,16 @@ class LossOptions(RowOptions):
 class OptimizerOptions(UpdateOptions, ComputeOptions):
     """Schedule, optimizer steps and measurements of the learner."""
 
-    lr: ByPolicy[float | None] = None
+    lr: ByPolicy[Positive[float] | None] = None
     """Peak learning rate (AdamW). None: by the number of weights: 2e-4 below 10 million (such as
     the pocket models), 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with `lora_rank`
     2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
-    schedule_steps: int = 0
+    schedule_steps: NonNegative[int] = 0
     """Steps of the run until linear and cosine reach `min_lr`; 0: its initial `steps`. A run that
     is continued beyond them must set it. With `schedule_clock` published: ticks."""
-    updates: ByPolicy[int] = 1
+    updates: ByPolicy[NonNegative[int]] = 1
     """Optimizer steps per policy and iteration; 0: one per `rows_per_update` rows."""
-    probe_every: int = 10
+    probe_every: NonNegative[int] = 10
     """Steps between gradient probes of parallel agents of one role, including the first step; 0:
     none. A probe takes one to three times as long as the update itself."""
     role_lr: tuple[str, ...] = ()
@@ -408,7 +417,7 @@ class ScaleOptions:
     """`local`: one process. `torchrun`: several processes (ranks) that share rollouts and updates,
     on one machine or, started with torchrun, on several. `ray`: workers of a Ray cluster run the
     rollouts, and this process learns unless there are `learner_workers`. See docs/scale.md."""
-    ranks: int = 0
+    ranks: NonNegative[int] = 0
     """Number of processes to start on this machine with `backend` torchrun; 0: torchrun has started
     this one."""
     shard: Sharding = "none"
@@ -416,28 +425,28 @@ class ScaleOptions:
     gradients are summed; `full`, weights, gradients and optimizer states are sharded over the ranks
     (FSDP2), which needs an engine with separate weights (rollout workers have one; with torchrun,
     use vllm with `placement` split)."""
-    shard_jobs: int | None = None
+    shard_jobs: NonNegative[int] | None = None
     """Episodes per rollout batch; 0: all of a step. The last bits of a reply's log-probs depend on
     its batch, so this setting affects the run's numbers. None: 0 with `backend` local, else 16; a
     continued run keeps its value."""
     ray_address: str = ""
     """Cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this machine
     for the duration of the run."""
-    rollout_workers: int = 0
+    rollout_workers: NonNegative[int] = 0
     """Rollout workers of `backend` ray; each uses `threads` cores, or one, and has separate
     engines: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
-    rollout_gpus: float = 0.0
+    rollout_gpus: NonNegative[float] = 0.0
     """GPUs per rollout worker, which may share one (0.5); 0: CPU. A worker's vLLM engines share one
     GPU, or each has an equal number of GPUs (tensor parallel)."""
-    learner_workers: int | tuple[str, ...] = 0
+    learner_workers: NonNegative[int] | tuple[str, ...] = 0
     """Learner workers of `backend` ray; each uses `threads` cores, or one. A number: the workers
     are the ranks of one learner group, in which the policies take turns. POLICY=NUMBER for every
     trained policy (generator=4 evaluator=2): separate learner groups that learn in parallel;
     adapters of one base share a group and must have the same number. 0: the main process learns."""
-    learner_gpus: float = 0.0
+    learner_gpus: NonNegative[float] = 0.0
     """GPUs per learner worker: 1, or 0 for the CPU; a single worker of a learner group may share
     one (0.5)."""
-    graders: int = 0
+    graders: NonNegative[int] = 0
     """Grading actors of `backend` ray on any nodes with free CPUs; each uses `threads` cores, or
     one. 0: rollout workers grade their own episodes. For slow grading (programs, hard mathematics)
     if GPU nodes have few cores."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule, check_bounds
+from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import (
     DecodingOptions,
@@ -17,16 +17,18 @@ from flowzoo.baselines.settings.options import (
     ProcessOptions,
     WorkflowOptions,
 )
-from flowzoo.envs.settings import PROGRAM, check_finite
+from flowzoo.declared import (
+    Count,
+    CountOrZero,
+    NonNegative,
+    Positive,
+    ProperFraction,
+    check_declared,
+)
+from flowzoo.envs.settings import PROGRAM
 from flowzoo.errors import UsageError
 
 Taught = Literal["right", "readable", "all"]
-
-_POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
-             "microbatch_tokens", "lora_alpha", "lr", "max_tokens", "eval_top_p")  # fmt: skip
-_LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
-               "eval_temperature", "eval_top_k", "checkpoint_every", "threads", "seed", "lora_rank",
-               "stop_patience", "clip_norm")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,56 +56,52 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     validation: tuple[str, ...] = ()
     """Sources of replies for the held-out loss, on problems of `eval_split`; none: scripted sources
     also play those, and `held_back` of the other sources is not trained on."""
-    held_back: float = 0.1
+    held_back: ProperFraction = 0.1
     """Fraction of the problems of non-scripted sources that is used for the held-out loss instead
     of training, if `validation` is not given."""
-    n: int = 500
+    n: Positive[int] = 500
     """Number of distinct problems that scripted experts play; for the held-out loss it is
     `eval_problems`."""
-    samples: int = 1
+    samples: Count = 1
     """Scripted episodes per problem."""
     threshold: float | None = None
     """Lowest score of episodes to train on; chats without a score are kept. Default: 1, and any
     score of a game, whose scores are pay."""
-    best: int = 0
+    best: NonNegative[int] = 0
     """Most episodes kept per problem, the best by score and the first of equals; 0: all that reach
     the threshold."""
     replies: Taught = "right"
     """Replies of kept episodes to train on: `right`, readable for the strict parser and right by
     the role score, if the workflow defines one; `readable`; or `all`."""
-    max_length: int = 0
+    max_length: NonNegative[int] = 0
     """Most tokens of prompt and reply together; longer rows are skipped and counted. 0: the model's
     context."""
-    epochs: int = 2
+    epochs: Positive[int] = 2
     """Passes over the replies."""
-    stop_patience: int = 0
+    stop_patience: NonNegative[int] = 0
     """End after this many consecutive epochs without a lower held-out loss and write the models
     with the lowest; 0: all epochs and the last models."""
-    batch: int = 32
+    batch: Positive[int] = 32
     """Replies per optimizer step of a policy."""
-    lr: float | None = None
+    lr: Positive[float] | None = None
     """Peak learning rate (AdamW); None: 1e-3 for models below ten million parameters and adapters
     on models below 400 million, 2e-4 for other adapters, else 1e-5."""
     schedule: LrSchedule = "cosine"
     """Learning rate schedule after the warmup."""
-    warmup_share: float = 0.05
+    warmup_share: ProperFraction = 0.05
     """Fraction of a policy's steps for the learning rate warmup."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegative[float] = 0.0
     """Decoupled weight decay of the matrices, including embeddings."""
-    eval_problems: int | None = None
+    eval_problems: CountOrZero | None = None
     """Number of distinct problems per evaluation; 0: no evaluation. None: by the model, as in
     training."""
-    checkpoint_every: int = 0
+    checkpoint_every: NonNegative[int] = 0
     """Steps between checkpoints, in addition to those after every epoch and every two minutes; 0:
     no others."""
 
     def __post_init__(self) -> None:
         self.replace_workflow("program", PROGRAM)
-        check_finite(self)
-        check_bounds(self, _POSITIVE, _LEAST_ZERO)
-        for name in ("held_back", "warmup_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")
+        check_declared(self)
         for used, needed, names in (
             (self.lora_rank != 0, "`lora_rank` above 0", ("lora_alpha", "lora_targets")),
             (self.schedule != "constant", "the schedules linear and cosine", ("min_lr",)),
