@@ -17,7 +17,7 @@ def make_tokenizer(family: Mapping[str, Any]) -> Any:
     """The tokenizer of an entry of `templates.toml`, its chat template included."""
     special = [*family["special"], *family["stops"], family["end"], family["eos"]]
     kind = family.get("pieces")
-    made = _of_pieces(kind) if kind else AutoTokenizer.from_pretrained(pocket_path())
+    made: Any = _of_pieces(kind) if kind else AutoTokenizer.from_pretrained(pocket_path())
     # In a tokenizer with spaces before texts the special tokens take the blanks behind them.
     strips = kind == "before"
     tokens = [AddedToken(text, special=True, rstrip=strips) for text in dict.fromkeys(special)]
@@ -33,7 +33,7 @@ def _of_pieces(kind: str) -> Any:
     vocabulary = {text: number for number, text in enumerate(texts)}
     inner = Tokenizer(BPE(vocabulary, [], byte_fallback=True))
     spaces = normalizers.Replace(" ", "▁")
-    words = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    words: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     if kind == "before":
         inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
         words.append(decoders.Strip(" ", 1, 0))

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 
 from flowzoo.agents.chat.rendering import render
-from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens, thinks_unasked
+from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
+from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.agents.hf.decode import DecodeRequest, check_decoding, decode, near_borders
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import identify
+from flowzoo.agents.identity import identify
 from flowzoo.agents.policy import Completion, Sampling
 from flowzoo.agents.traits import borders_of, context_of, dtype_for
 from flowzoo.baselines.engines.hf import LoadedPolicy
@@ -168,19 +169,17 @@ def _history(examined: ExaminedModel) -> str:
 
 
 def _rows(examined: ExaminedModel) -> str:
-    chat, contents = examined.chat, ("A", "The answer is 12.")
-    (prompt,) = chat.encode([_chat(contents[0])])
-    reply = chat.encode_reply(contents[1])
-    if reply is None:
+    chat, text = examined.chat, "The answer is 12."
+    row = chat.row(_chat("A"), (), text, examined.ends)
+    if row is None and chat.thoughts.opened:
         return "its replies begin with a thought: text without one is not learned from"
-    row = chat.tokenizer.decode([*prompt, *reply, chat.end_of_turn(examined.ends)])
-    whole = examined.written(_chat(*contents))
-    if not whole.startswith(row):
-        pairs = enumerate(zip(row, whole, strict=False))
-        differs = next((start for start, (left, right) in pairs if left != right), len(whole))
-        raise UsageError(
-            f"a row reads {row[differs:][:40]!r} where the template writes {whole[differs:][:40]!r}"
-        )
+    whole = examined.written(_chat("A", text))
+    if row is None:
+        raise UsageError(f"a reply does not follow the prompt in what the template writes: {whole}")
+    end = chat.end_of_turn(examined.ends)
+    taught = chat.tokenizer.decode([*row.prompt, *row.reply, end])
+    if not whole.startswith(taught):
+        raise UsageError(f"a row reads {taught!r} where the template writes {whole!r}")
     return "prompt, reply and end are what the template writes"
 
 
