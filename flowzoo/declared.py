@@ -102,7 +102,7 @@ def check_value(label: str, value: Any, kind: Any) -> None:
 
 
 def fits(value: object, kind: Any) -> bool:
-    """True if `value` is of the declared type, whatever its bounds."""
+    """True if `value` is of the declared type, inside its bounds or not."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return (takes_words(kind) and fits(value, tuple[str, ...])) or fits(value, inside[0])
@@ -129,15 +129,14 @@ def choices_of(kind: Any) -> tuple[Any, ...]:
     if get_origin(kind) is Literal:
         return get_args(kind)
     inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
-    return next((found for part in inner if (found := choices_of(part))), ())
+    return next(filter(None, map(choices_of, inner)), ())
 
 
 def describe(kind: Any) -> str:
     """Describe a declared type in the words of messages."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        words = " or a list (POLICY=VALUE)" if takes_words(kind) else ""
-        return describe(inside[0]) + words
+        return describe(inside[0]) + " or a list (POLICY=VALUE)" * takes_words(kind)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inside))
     if origin in (Union, UnionType):
@@ -173,14 +172,14 @@ def _faults(label: str, value: Any, kind: Any) -> Iterator[str]:
 
 def _bound_faults(label: str, value: Any, bounds: tuple[Any, ...]) -> Iterator[str]:
     limits = [
-        (getattr(bound, field), holds, words)
+        (getattr(bound, field), holds, phrase)
         for bound in bounds
-        for kind, field, holds, words in _BOUNDS
+        for kind, field, holds, phrase in _BOUNDS
         if isinstance(bound, kind)
     ]
-    for limit, holds, words in limits:
+    for limit, holds, phrase in limits:
         if value is not None and not holds(value, limit):
-            yield f"{label} must be {words} {limit:,}, got {value}"
+            yield f"{label} must be {phrase} {limit:,}, got {value}"
 
 
 def _plain(value: Any, kind: Any) -> Any:

@@ -206,7 +206,7 @@ def _in_tags(tokenizer: Any, variables: Mapping[str, Any], prompt: str) -> bool:
     reply = {"content": f"{OPENING}{_THOUGHT}{CLOSING}{_ANSWER}"}
     text = _whole(tokenizer, variables, reply)
     prompts = [prompt, *render(tokenizer, switched)]
-    return (text != "" and _THOUGHT not in text) or any(OPENING in one for one in prompts)
+    return (text != "" and _THOUGHT not in text) or any(OPENING in text for text in prompts)
 
 
 def _refuse(tokenizer: Any, opening: str) -> NoReturn:

@@ -80,6 +80,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
         check_declared(self)
+        if self.stop_at is not None and not 0 < self.stop_at <= 1:
+            raise UsageError(
+                f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
+            )
         traits = self.engine_traits
         if not traits.returns_ids or (traits.own_weights and not traits.training):
             raise UsageError(

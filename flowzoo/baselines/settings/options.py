@@ -115,7 +115,7 @@ class RunSettings(ProcessOptions, WorkflowOptions):
     counts. For controls with equal training tokens."""
     stop_patience: NonNegative[int] = 0
     """End after this many consecutive evaluations without a gain beyond noise; 0: never."""
-    stop_at: Share | None = None
+    stop_at: float | None = None
     """End after an evaluation with at least this accuracy, from 0 to 1; None: never."""
     stop_on: StopOn | None = None
     """`collapse`: end when two consecutive evaluations show a collapse of the accuracy, a checking

@@ -155,13 +155,13 @@ def spelled_out(cleaned: str) -> str:
     head, _, rest = cleaned.partition(" ")
     if head.lower() in ("minus", "negative") and (number := number_in_words(rest)) is not None:
         return str(-number)
-    head, _, noun = cleaned.rpartition(" ")
-    if noun not in _SCALES and (number := number_in_words(head)) is not None:
-        return f"{number} {noun}"
     if part := _FRACTION.fullmatch(cleaned):
         top, bottom = number_in_words(part[1]), part[2].lower().removesuffix("s")
         bottom = _PARTS.get(bottom) or number_in_words(bottom.removesuffix("th"))
         return f"{1 if part[1] in ('a', 'an') else top}/{bottom}" if bottom else cleaned
+    head, _, noun = cleaned.rpartition(" ")
+    if noun not in _SCALES and (number := number_in_words(head)) is not None:
+        return f"{number} {noun}"
     if cleaned.lower() in _NOWHERE:
         return r"\text{does not exist}"
     if _LINE.fullmatch(cleaned):

@@ -66,7 +66,9 @@ def test_a_file_has_a_number_or_words():
     for said in (2, ["generator=4", "aggregator=2"]):
         found = from_table({**RAY, "sharing": ["isolated"], "learner_workers": said}, "a test")
         assert found.learner_workers == (2 if said == 2 else WORDS)
-    with pytest.raises(UsageError, match=r"must be a whole number or a list \(str\), got \[4\]"):
+    with pytest.raises(
+        UsageError, match=r"must be a whole number or a list \(text each\), got \(4,\)"
+    ):
         from_table({"learner_workers": [4]}, "a test")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.agents.model_files import identify
+from flowzoo.agents.identity import identify
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.learner.weights import FullWeights
