@@ -64,7 +64,8 @@ def test_a_model_without_a_template_or_ends_has_faults_with_remedies(folder, cap
     ("turn", "fault"),
     [
         (PLAIN, ""),
-        (PLAIN.replace("content }}", "content }} "), "rows: a row reads"),
+        (PLAIN.replace("content }}", "content }} "), ""),
+        (PLAIN.replace("content", "content|upper"), "rows: a reply does not follow the prompt"),
         (PLAIN.replace("<|im_end|>", "."), "ends: the chat template ends an assistant's message"),
         (PLAIN.replace("message.content", "messages[-1].content"), "history: the chat template"),
     ],
