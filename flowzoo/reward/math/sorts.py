@@ -423,8 +423,22 @@ def _distribution(cleaned: str) -> str | None:
     return f"{match[1]} {name} {values}"
 
 
+_BY: Final = r" ?(?:\\times|by|\\text ?\{ ?by ?\}) ?"
+_SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?(?:\\(?:text|mathrm) ?\{{)? ?([A-Za-z]{{3,}}) ?\}}?")
+
+
+def _shape(cleaned: str) -> str | None:
+    # `2 \times 3 matrix`: rows and columns of a thing, whose product is no number of such things.
+    match = _SHAPE.fullmatch(_ARTICLE.sub("", cleaned))
+    if match is None or size_of(unit_name(match[2])):
+        return None
+    return f"{re.findall('[0-9]+', match[1])} {unit_name(match[2])}"
+
+
+_ARTICLE = re.compile(r"^(?:\\text ?\{ ?)?an? ?\}? ?(?=\d)")
 SORTS: Final = (
     Sort("numeral", re.compile(r"^0[xXbBoO]|^#|_ ?\{?\(?\d"), _numeral),
+    Sort("shape", re.compile(rf"\d{_BY}\d.*[A-Za-z]{{3}}"), _shape),
     Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _word),
     Sort("date", re.compile(r"^\d+[-/]\d|^(?=\w).*[A-Za-z]{3}"), _date),
     Sort("clock", re.compile(r"^\d\d? ?: ?\d\d ?(?:\\text|[apAP])"), _clock),
