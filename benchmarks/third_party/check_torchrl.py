@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from rows import Row, example, report
+from rows import Row, example, learned, report
 from tensordict import NonTensorStack
 from torchrl.collectors import Collector
 from torchrl.envs import SerialEnv
@@ -125,6 +125,7 @@ ROWS = [
         error="invalid data type 'str'",
         why="it makes a tensor of every entry of `info`; `pettingzoo_env` leaves them behind",
     ),
+    learned("torchrl_ppo"),
 ]
 
 if __name__ == "__main__":

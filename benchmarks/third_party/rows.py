@@ -11,12 +11,20 @@ import importlib.metadata
 import json
 import re
 import sys
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean as mean
 from types import MappingProxyType
 from typing import Any
+
+from flowzoo.baselines.stats import mean_over_seeds
+
+HERE = Path(__file__).resolve().parent
+SEEDS, ENDS, LINES = 3, 100, 40
+"""Runs of a script, episodes at each end of a run that are compared, and its most lines."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class Row:
     what: str
     """The class or function of the library, and on what."""
     check: Callable[[], Any]
+    """Runs it; a text that it returns is the cell of the table."""
     using: str = ""
     """What makes it work beyond importing flowzoo."""
     error: str = ""
@@ -33,38 +42,65 @@ class Row:
     why: str = ""
     """Why it cannot, in words."""
 
-    def run(self) -> str:
-        """What is wrong with this row; empty if nothing is."""
+    def run(self) -> tuple[str, str]:
+        """Cell of the table, and what is wrong with this row; empty if nothing is."""
+        works = f"works with {self.using}" if self.using else "works"
         try:
-            self.check()
+            found = self.check()
         except Exception as raised:
             said = f"{type(raised).__name__}: {raised}"
             if self.error and re.search(self.error, said, re.DOTALL):
-                return ""
-            return said + "\n" + "".join(traceback.format_exc(limit=-3))
-        return f"works, and was to fail with {self.error!r}" if self.error else ""
+                return f"cannot: {self.why}", ""
+            return works, said + "\n" + "".join(traceback.format_exc(limit=-3))
+        fault = f"works, and was to fail with {self.error!r}" if self.error else ""
+        return found if isinstance(found, str) else works, fault
 
-    @property
-    def result(self) -> str:
-        """The cell of the table."""
-        if self.error:
-            return f"cannot: {self.why}"
-        return f"works with {self.using}" if self.using else "works"
+
+def learned(script: str) -> Row:
+    """The row of a script of this folder, whose `train(seed)` returns rewards of episodes in order.
+
+    The reward has to rise: the 95 % interval over seeds of the last episodes' mean minus that of
+    the first ones lies above 0.
+    """
+    module = importlib.import_module(script)
+    link = f"[{script}.py](../benchmarks/third_party/{script}.py)"
+    return Row(f"{str(module.__doc__).rstrip('.')}: {link}", lambda: rise(script, module.train))
+
+
+def rise(script: str, train: Callable[[int], Sequence[float]]) -> str:
+    """Train with several seeds; the means of the ends, the interval, lines and CPU seconds.
+
+    Raises:
+        AssertionError: the reward does not rise, or the script is too long.
+    """
+    lines = len((HERE / f"{script}.py").read_text(encoding="utf-8").splitlines())
+    assert lines <= LINES, f"{script}.py has {lines} lines, more than {LINES}"
+    began = time.process_time()
+    runs = [train(seed) for seed in range(SEEDS)]
+    seconds = (time.process_time() - began) / SEEDS
+    firsts, lasts = [mean(run[:ENDS]) for run in runs], [mean(run[-ENDS:]) for run in runs]
+    gains = [last - first for first, last in zip(firsts, lasts, strict=True)]
+    _, low, high = mean_over_seeds(gains)
+    ends = " to ".join(f"{end:+.2f}".replace("-", "−") for end in (low, high))
+    found = f"{mean(firsts):.2f} to {mean(lasts):.2f} ({ends})"
+    assert low > 0, f"the reward did not rise: {found}"
+    return f"rises from {found}; {lines} lines, {seconds:.0f} s"
 
 
 def report(
     library: str,
     packages: Sequence[str],
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     figures: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Run `rows` and print one line of JSON: library, versions, results, faults, figures.
 
     `figures` are measured by the rows. The process fails if a row is not as it says.
     """
-    faults = {row.what: fault for row in rows if (fault := row.run())}
+    found = {row.what: row.run() for row in rows}
+    faults = {what: fault for what, (_, fault) in found.items() if fault}
     versions = {name: importlib.metadata.version(name) for name in packages}
-    lines = [(row.what, row.result) for row in rows]
+    lines = [(what, cell) for what, (cell, _) in found.items()]
     line = {"library": library, "versions": versions, "rows": lines, "faults": faults}
     print(json.dumps({**line, "figures": dict(figures)}), flush=True)
     sys.exit(bool(faults))
@@ -72,7 +108,7 @@ def report(
 
 def example(page: str, word: str) -> dict[str, Any]:
     """Run the first block of Python in a page of docs that holds `word`; its names."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text(encoding="utf-8")
+    text = (HERE.parents[1] / "docs" / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(next(block for block in blocks if word in block), names)

@@ -29,6 +29,8 @@ FIGURES = ROOT / "docs" / "data" / "agent-libraries.json"
 LIBRARIES = {
     "gymnasium": ["moviepy==2.2.1"],
     "supersuit": ["SuperSuit==3.11.0"],
+    "loop": ["gymnasium==1.4.0"],
+    "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2"],
     "torchrl": ["torchrl==0.14.1"],
     "rllib": ["ray[rllib]==2.60.0"],
     "tianshou": ["tianshou==2.0.1"],
@@ -41,6 +43,8 @@ LIBRARIES = {
     "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
 """What is installed for the script of each, the library first."""
+RISES = "rises from "
+"""How the result of a script that learns begins."""
 
 
 def packages_of(word: str) -> list[str]:
@@ -111,7 +115,12 @@ def write_rows(libraries: list[dict[str, Any]]) -> None:
     for library in data["libraries"]:
         cannot = sum(result.startswith("cannot") for _, result in library["rows"])
         works = len(library["rows"]) - cannot
-        data["rows"].append([title_of(library), str(works), str(cannot)])
+        rises = [
+            f"{what}: {cell.removeprefix(RISES)}"
+            for what, cell in library["rows"]
+            if cell.startswith(RISES)
+        ]
+        data["rows"].append([title_of(library), str(works), str(cannot), "<br>".join(rises)])
     ROWS.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
