@@ -56,7 +56,7 @@ class LossConfig:
     ratio: Ratio = "token"
     """Weight of a token: its own ratio to the old policy, or the geometric mean of its row's
     (`sequence`). `none`: the plain policy gradient -A logp, with all three clips at None."""
-    clip_low: NonNegative[float] | None = 0.2
+    clip_low: Fraction | None = 0.2
     clip_high: NonNegative[float] | None = 0.2
     dual_clip: Annotated[float, Gt(1)] | None = 3.0
     aggregation: Aggregation = "token-mean"

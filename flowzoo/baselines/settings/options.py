@@ -360,7 +360,7 @@ class LossOptions(RowOptions):
     """Advantage settings that override the algorithm's, as NAME=VALUE."""
     gamma: Fraction = 1.0
     """Discount per turn, for algorithms with returns-to-go."""
-    clip_low: ByPolicy[NonNegative[float] | None] = None
+    clip_low: ByPolicy[Fraction | None] = None
     """Lower clip: the probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
     clip_high: ByPolicy[NonNegative[float] | None] = None
     """Upper clip: the probability ratio is clipped at 1 + clip_high; None: the algorithm's."""

@@ -26,6 +26,7 @@ RULES: dict[str, tuple[Any, ...]] = {
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
     "hostile": (
         testing.check_yields,
+        testing.check_methods,
         testing.check_ends,
         testing.check_parsers,
         testing.check_hostile,
