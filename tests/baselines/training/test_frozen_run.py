@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
@@ -30,7 +29,7 @@ def test_it_gets_no_learner_and_no_checkpoint(rank, tmp_path, repeated_rows):
     assert last["version/solver"] >= 1
     assert not [name for name in last if name.endswith("/judge") and name.startswith("learn/")]
     info = checkpoints(tmp_path / "checkpoints")[-1]
-    assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": str(pocket_path("math"))})
+    assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": "pocket:math"})
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
 
 
