@@ -319,8 +319,7 @@ class ChatTokenizer:
         for part in (chat, chat[:2]):
             (text,) = render(self.tokenizer, [(part, self.variables)], opened=False)
             after = text.rpartition(contents[1])[2].partition(contents[2])[0]
-            ids = self.tokenizer(after, add_special_tokens=False)["input_ids"]
-            ends = [number for number in ids if number in stop_ids]
+            ends = [number for number in self._ids(after) if number in stop_ids]
             if ends:
                 return ends[0]
         raise UsageError(
