@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents.model_files import check_model, model_source
+from flowzoo.agents.model_files import check_model, is_local, model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.errors import UsageError, unknown
 
@@ -74,8 +73,8 @@ def model_folder(source: str, task: str) -> Path:
     if kind == "pocket":
         return pocket_path(*read_pocket(rest, task))
     check_model(source)
-    source = model_source(source)
-    if os.path.isdir(source):
+    if is_local(source):
+        source = model_source(source)
         if not (Path(source) / "config.json").is_file():
             raise UsageError(f"{source} holds no config.json: name a model's own folder")
         return Path(source)

@@ -28,8 +28,16 @@ class Library(NamedTuple):
 LIBRARIES = {
     "gymnasium": Library("Gymnasium", (), "texts-in-vector-environments"),
     "supersuit": Library("SuperSuit", ()),
-    "torchrl": Library("TorchRL", (), "torchrl"),
-    "rllib": Library("RLlib", (f"{CHECKS}/arrays.py",), "array-based-libraries"),
+    "loop": Library(
+        "A loop in torch", (f"{CHECKS}/gymnasium_loop.py",), "seats-in-which-a-choice-is-learned"
+    ),
+    "sb3": Library(
+        "Stable-Baselines3",
+        (f"{CHECKS}/sb3_ppo.py", f"{CHECKS}/sb3_dqn.py", f"{CHECKS}/sb3_maskable.py"),
+        "array-based-libraries",
+    ),
+    "torchrl": Library("TorchRL", (f"{CHECKS}/torchrl_ppo.py",), "torchrl"),
+    "rllib": Library("RLlib", (f"{CHECKS}/rllib_two.py",), "array-based-libraries"),
     "tianshou": Library("Tianshou", (f"{CHECKS}/arrays.py",), "array-based-libraries"),
     "inspect": Library("Inspect", (), "inspect"),
     "verifiers": Library("verifiers", (f"{CHECKS}/flowzoo_voting.py",), "verifiers"),

@@ -484,8 +484,7 @@ def test_wrong_set_ups_are_explained(tmp_path):
     with pytest.raises(UsageError, match=r"cannot load a .* from .*nowhere"):
         VLLMPolicy.from_pretrained(tmp_path / "nowhere")
     (tmp_path / "adapter").mkdir()
-    base = str(tmp_path / "nowhere")
-    config = json.dumps({"base_model_name_or_path": base})
+    config = json.dumps({"base_model_name_or_path": str(POCKET)})
     (tmp_path / "adapter" / "adapter_config.json").write_text(config)
     with pytest.raises(UsageError, match=r"holds an adapter, .* --merge --out FOLDER"):
         VLLMPolicy.from_pretrained(tmp_path / "adapter", settings=EngineSettings())

@@ -219,7 +219,7 @@ def test_no_rows():
     [
         (lambda: compute([], "grop"), "Did you mean 'grpo'"),
         (lambda: AdvantageSpec(mean_group=("problem", "rol")), "role"),
-        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),
+        (lambda: AdvantageSpec(mean_group="problem"), "`mean_group` must be a list"),
         (lambda: AdvantageSpec(std_group=()), "tuple"),
         (lambda: AdvantageSpec(mean="median"), "loo"),
         (lambda: compute([make_call("a", "r", 1.0)], "grpo", returns={}), "'a'"),

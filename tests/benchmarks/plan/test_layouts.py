@@ -112,7 +112,7 @@ def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path):
 def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for():
     whole, bounded = (
         RunSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
-        for prompt in (None, 4032)
+        for prompt in (0, 4032)
     )
     assert (whole.longest("shared"), bounded.longest("shared")) == (40960, 4096)
     token = whole.shape("shared").cache * 2  # bfloat16, for a model of this size
