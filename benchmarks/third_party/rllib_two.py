@@ -29,7 +29,9 @@ def train(seed: int) -> list[float]:
     config = config.env_runners(num_env_runners=0).debugging(seed=seed)
     config = config.training(train_batch_size_per_learner=200, minibatch_size=64, lr=3e-3)
     names = {"generator_0", "aggregator_0"}
-    config = config.multi_agent(policies=names, policy_mapping_fn=lambda agent, *_, **__: agent)
+    config = config.multi_agent(
+        policies=names, policy_mapping_fn=lambda agent, *_, **__: str(agent)
+    )
     algorithm = config.build_algo()
     for _ in range(8):
         algorithm.train()
