@@ -29,7 +29,7 @@ def train(seed: int, env: Any = None) -> list[float]:
     seen, choices = [
         list(map(space, agents)) for space in (env.observation_space, env.action_space)
     ]
-    team = IPPO(seen, choices, agent_ids=agents, learn_step=64, batch_size=64, lr=0.01)
+    team = IPPO([*seen], [*choices], agent_ids=agents, learn_step=64, batch_size=64, lr=0.01)
     train_multi_agent_on_policy(
         env, "writing", "IPPO", [team], max_steps=steps, evo_steps=steps, verbose=False
     )

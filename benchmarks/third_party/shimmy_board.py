@@ -11,7 +11,7 @@ from flowzoo.envs.external.workflow import make_aec_workflow
 
 
 def game() -> TextEnv:
-    """A second player who moves at random; losses count −1, wins 1."""
+    """A second player who moves at random."""
     env = OpenSpielCompatibilityV0(game_name="tic_tac_toe")
     show = lambda board, *_: " ".join(str(int(number)) for number in board.flat)  # noqa: E731
     read = lambda reply, *_: int(reply)  # noqa: E731
@@ -25,16 +25,14 @@ def train(seed: int) -> list[float]:
     optimizer = torch.optim.Adam(net.parameters(), 0.03)
     words = lambda chat: chat[-1]["content"].split() if chat else [0] * 27  # noqa: E731
     seat = make_seat(make_aec_workflow("benchmarks/third_party/shimmy_board.py:game"))
-    env = Choose(
-        Encode(seat, lambda chat: np.array(words(chat), np.float32)),
-        [str(square) for square in range(9)],
-    )
+    env = Encode(seat, lambda chat: np.array(words(chat), np.float32))
+    env = Choose(env, [*"012345678"])
     for _ in range(900):
-        (seen, info), over, loss = env.reset(), False, torch.zeros(())
+        (seen, info), reward, over, loss = env.reset(), 0.0, False, torch.zeros(())
         while not over:
             scores = net(torch.as_tensor(seen)) + torch.as_tensor(info["action_mask"]).log()
             square = (drawn := torch.distributions.Categorical(logits=scores)).sample()
-            seen, reward, over, *_, info = env.step(square.item())
+            seen, reward, over, _, info = env.step(square.item())
             loss -= drawn.log_prob(square)
         optimizer.zero_grad()
         (loss * (reward - np.mean(paid[-50:] or [reward]))).backward()
