@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import supersuit
-from rows import Row, play, play_parallel, report
+from rows import Row, learned, play, play_parallel, report
 
 from flowzoo import voting_v0, writing_pair_v0
 
@@ -135,6 +135,7 @@ ROWS = [
         error="has no attribute",
         why=ARRAYS,
     ),
+    learned("supersuit_vectors"),
 ]
 
 if __name__ == "__main__":

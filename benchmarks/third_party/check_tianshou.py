@@ -1,25 +1,21 @@
-"""Tianshou: its wrapper of PettingZoo, vector environments, a collector and an algorithm."""
+"""Tianshou: its wrapper of PettingZoo, vector environments, collectors and algorithms."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
 import numpy as np
-from arrays import choose_candidate
-from rows import Row, report
-from tianshou.algorithm import DQN
+from rows import Row, learned, report
 from tianshou.algorithm.algorithm_base import Policy
-from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
-from tianshou.algorithm.optim import AdamOptimizerFactory
-from tianshou.data import Batch, Collector, VectorReplayBuffer
+from tianshou.data import Batch
 from tianshou.env import DummyVectorEnv, PettingZooEnv, SubprocVectorEnv
-from tianshou.utils.net.common import Net
-from tianshou.utils.torch_utils import policy_within_training_step
 
 from flowzoo import voting_v0
 
 warnings.simplefilter("ignore")
+logging.disable(logging.WARNING)
 
 
 def make() -> Any:
@@ -63,25 +59,6 @@ class Repeating(Policy):
         return Batch(act=np.array(["\\boxed{1}"] * len(batch.obs), dtype=object))
 
 
-def numbers() -> None:
-    """A collector and an update of DQN on a role in numbers."""
-    env = choose_candidate()
-    policy = DiscreteQLearningPolicy(
-        model=Net(state_shape=env.observation_space.shape, action_shape=3, hidden_sizes=[32]),
-        action_space=env.action_space,
-        observation_space=env.observation_space,
-        eps_training=0.5,
-    )
-    algorithm = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3))
-    envs = DummyVectorEnv([choose_candidate, choose_candidate])
-    collector = Collector(algorithm, envs, VectorReplayBuffer(200, 2))
-    collector.reset()
-    found = collector.collect(n_step=64)
-    assert set(np.unique(found.returns)) <= {0.0, 1.0}
-    with policy_within_training_step(policy):
-        algorithm.update(collector.buffer, 32)
-
-
 ROWS = [
     Row("`PettingZooEnv`, AEC", aec),
     Row("`DummyVectorEnv`", vector(DummyVectorEnv), using="replies as an array of objects"),
@@ -92,11 +69,8 @@ ROWS = [
         error=r"Unsupported action space: Prose\(\)",
         why="a policy's actions are discrete or a box",
     ),
-    Row(
-        "`Collector` and DQN on a role in numbers",
-        numbers,
-        using="`Choose`, `Encode`, `BareInfos` of `flowzoo.adapters.arrays`",
-    ),
+    learned("tianshou_dqn"),
+    learned("tianshou_marl"),
 ]
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch
 from rows import Row, example, learned, report
 from tensordict import NonTensorStack
 from torchrl.collectors import Collector
-from torchrl.envs import SerialEnv
+from torchrl.envs import ParallelEnv, SerialEnv
 from torchrl.envs.libs.gym import GymEnv, GymWrapper
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 from torchrl.envs.utils import check_env_specs
@@ -118,6 +118,12 @@ ROWS = [
     Row("`check_env_specs`", lambda: check_env_specs(make()), using=SPACES),
     Row("`GymWrapper`", gym, using="`import flowzoo.adapters.torchrl`"),
     Row("`SerialEnv`", serial, using=SPACES),
+    Row(
+        "`ParallelEnv`",
+        lambda: ParallelEnv(2, make).rollout(4),
+        error='key "action" not found',
+        why="it shares tensors between processes, and a reply is none; `SerialEnv` takes them",
+    ),
     Row("`Collector`", collector, using=SPACES),
     Row(
         "`PettingZooWrapper` on the environment as it is",

@@ -29,6 +29,8 @@ FIGURES = ROOT / "docs" / "data" / "agent-libraries.json"
 LIBRARIES = {
     "gymnasium": ["moviepy==2.2.1"],
     "supersuit": ["SuperSuit==3.11.0"],
+    "agilerl": ["agilerl==2.7.1"],
+    "shimmy": ["shimmy==2.0.1", "open-spiel==2.0.2"],
     "loop": ["gymnasium==1.4.0"],
     "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2"],
     "torchrl": ["torchrl==0.14.1"],

@@ -27,7 +27,9 @@ class Library(NamedTuple):
 
 LIBRARIES = {
     "gymnasium": Library("Gymnasium", (), "texts-in-vector-environments"),
-    "supersuit": Library("SuperSuit", ()),
+    "supersuit": Library("SuperSuit", (f"{CHECKS}/supersuit_vectors.py", f"{CHECKS}/writing.py")),
+    "agilerl": Library("AgileRL", (f"{CHECKS}/agilerl_ippo.py", f"{CHECKS}/writing.py")),
+    "shimmy": Library("shimmy", (f"{CHECKS}/shimmy_board.py",)),
     "loop": Library(
         "A loop in torch", (f"{CHECKS}/gymnasium_loop.py",), "seats-in-which-a-choice-is-learned"
     ),
@@ -38,7 +40,11 @@ LIBRARIES = {
     ),
     "torchrl": Library("TorchRL", (f"{CHECKS}/torchrl_ppo.py",), "torchrl"),
     "rllib": Library("RLlib", (f"{CHECKS}/rllib_two.py",), "array-based-libraries"),
-    "tianshou": Library("Tianshou", (f"{CHECKS}/arrays.py",), "array-based-libraries"),
+    "tianshou": Library(
+        "Tianshou",
+        (f"{CHECKS}/tianshou_dqn.py", f"{CHECKS}/tianshou_marl.py"),
+        "array-based-libraries",
+    ),
     "inspect": Library("Inspect", (), "inspect"),
     "verifiers": Library("verifiers", (f"{CHECKS}/flowzoo_voting.py",), "verifiers"),
     "openenv": Library(
