@@ -23,10 +23,9 @@ def train(seed: int) -> list[float]:
     torch.manual_seed(seed)
     net, paid = torch.nn.Linear(27, 9), list[float]()
     optimizer = torch.optim.Adam(net.parameters(), 0.03)
-    words = lambda chat: chat[-1]["content"].split() if chat else [0] * 27  # noqa: E731
+    read = lambda chat: np.array(chat[-1]["content"].split() if chat else [0] * 27, "f")  # noqa: E731
     seat = make_seat(make_aec_workflow("benchmarks/third_party/shimmy_board.py:game"))
-    env = Encode(seat, lambda chat: np.array(words(chat), np.float32))
-    env = Choose(env, [*"012345678"])
+    env = Choose(Encode(seat, read), [*"012345678"])
     for _ in range(900):
         (seen, info), reward, over, loss = env.reset(), 0.0, False, torch.zeros(())
         while not over:
