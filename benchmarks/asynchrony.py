@@ -135,7 +135,7 @@ class WaitingPlayer(RunPlayer):
 
 def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float, list[Any]]:
     """Efficiency of a run of two workers, and its metrics."""
-    from ray_kills import metrics
+    from harness.runs import metrics
 
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.training import build

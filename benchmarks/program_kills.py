@@ -12,7 +12,6 @@ further evaluation kills the processes of the program alone. Exit status 1 if an
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -29,6 +28,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from benchmarks.harness.record import write_results
+from benchmarks.harness.runs import digest, digests, metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
@@ -151,17 +153,10 @@ class Run:
 def contents(line: Line, out: Path) -> dict[str, Any]:
     """All that a finished run must have in common with one that was never killed."""
     from flowzoo.baselines.run.dataset import write_dataset
-    from flowzoo.baselines.run.directory import VOLATILE
 
     kept: dict[str, Any] = {}
     if line.trains:
-        rows = map(json.loads, (out / "metrics.jsonl").read_bytes().splitlines())
-        kept["metrics"] = [
-            {k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in rows
-        ]
-        kept |= {str(path.relative_to(out)): digest(path) for path in out.glob("transcripts/*")}
-        last = max((out / "checkpoints").glob("step-*"))
-        kept |= {str(path.relative_to(out)): digest(path) for path in last.rglob("*.safetensors")}
+        kept = {"metrics": metrics(out), **digests(out)}
     else:
         episodes = (out / "episodes.jsonl").read_bytes().splitlines()
         kept["episodes"] = sorted(episodes)  # one line each, in the order of their ends
@@ -192,11 +187,6 @@ def saved(line: Line, out: Path) -> int:
     """Number of episodes, or of rows of metrics, that a killed run has saved."""
     file = out / ("metrics.jsonl" if line.trains else "episodes.jsonl")
     return len(file.read_bytes().splitlines()) if file.exists() else 0
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def parquet_rows(path: Path) -> list[str]:
@@ -324,7 +314,7 @@ def main() -> None:
         "program alone": alone,
     }
     if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_results(given.json, result)
     sys.exit(not is_whole(rows, alone))
 
 

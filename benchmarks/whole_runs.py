@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from harness.runs import gap
 from ray_cluster import NODE, be_apart, start_cluster, warm_up, workers_now
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -235,50 +236,6 @@ def import_all() -> None:
     engines.get_mp_context = Forks
 
 
-class Gap(NamedTuple):
-    """How far a run is from another."""
-
-    metric: float
-    which: str
-    weight: float
-    same: bool
-    """All transcripts are equal."""
-
-
-def far(one: Path, other: Path) -> Gap:
-    """What is apart in two runs, but for proofs of engines, which ask other tokens."""
-    from safetensors.torch import load_file
-
-    from flowzoo.baselines.run.directory import VOLATILE
-
-    apart, which = 0.0, ""
-    rows = [
-        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        for run in (one, other)
-    ]
-    for left, right in zip(*rows, strict=True):
-        names = {name for name in left | right if not name.startswith((*VOLATILE, "sync/"))}
-        for name in sorted(names):
-            a, b = left.get(name), right.get(name)
-            if a == b:
-                continue
-            numbers = isinstance(a, float) and isinstance(b, float)
-            found = abs(a - b) / max(1.0, abs(b)) if numbers else float("inf")
-            if not found <= apart:
-                apart, which = found, name
-    last = [max((run / "checkpoints").glob("step-*")) / "policies" for run in (one, other)]
-    weight = 0.0 if (paths := sorted(last[1].glob("*/*.safetensors"))) else float("inf")
-    for path in paths:
-        mine = load_file(last[0] / path.relative_to(last[1]))
-        for name, value in load_file(path).items():
-            weight = max(weight, float((mine[name] - value).abs().max()))
-    spoken = [
-        {path.name: path.read_bytes() for path in run.glob("transcripts/*.jsonl")}
-        for run in (one, other)
-    ]
-    return Gap(apart, which, weight, spoken[0] == spoken[1] != {})
-
-
 def main() -> None:
     """Do the runs, and compare."""
     options = argparse.ArgumentParser(
@@ -306,7 +263,7 @@ def main() -> None:
         (first, like), *others = part.runs.items()
         rows.append([like.says, "", "", ""])
         for name, run in others:
-            found = far(out / name, out / first)
+            found = gap(out / name, out / first)
             fails += not (found.same and max(found.metric, found.weight) <= part.apart)
             same = "equal" if found.same else "differ"
             rows.append([f"↳ {run.says}", f"{found.metric:.2g}", f"{found.weight:.2g}", same])

@@ -45,7 +45,7 @@ def test_equal_runs_are_equal_here(tmp_path, monkeypatch):
     run_here(monkeypatch, "repeat", "--steps=2", f"--json={file}")
     matches = json.loads(file.read_text())
     assert matches["rows"] == 3
-    equal = {"first_difference": None, "largest_weight_gap": 0.0}
+    equal = {"metric": 0.0, "which": "", "weight": 0.0, "same": True}
     assert matches["twice"] == matches["resumed"] == equal
 
 
