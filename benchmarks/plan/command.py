@@ -112,16 +112,12 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     size = int(options.gpu_gib * GIB)
     room = int(size * (1 - SPARE))
     layouts = []
-    thinner = sizes.without_role_gradients().layouts(options.gpus, size)
-    for layout, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
+    for layout in sizes.layouts(options.gpus, size):
         layouts.append(
             {
                 "training": layout.training, "ranks": layout.ranks, "shard": layout.shard,
                 "learner_bytes": layout.learner, "bytes": dict(layout.needs),
                 "fits": {column: layout_fits(layout, column, room) for column in layout.needs},
-                "fits_without_role_gradients": {
-                    column: layout_fits(less, column, room) for column in less.needs
-                },
                 "engine_gpus": layout.engine_gpus,
                 "chosen": is_chosen(layout, options.settings, sizes.training),
             }
@@ -367,18 +363,6 @@ def layout_remarks(plan: dict[str, Any]) -> list[str]:
     for model, why in plan["activations_unknown"].items():
         lines.append(
             f"? without activations, which are unknown of {model} ({why}): it may fit or not"
-        )
-    fewer = [
-        layout for layout in layouts if layout["fits_without_role_gradients"] != layout["fits"]
-    ]
-    if fewer:
-        names = ", ".join(
-            f"{layout['training']} on {layout['ranks']} ranks, shard {layout['shard']}"
-            for layout in fewer
-        )
-        lines.append(
-            "with --no-role-gradients, which keeps no gradient of each role, more places fit: "
-            + names
         )
     for model in plan["tokenizer_unknown"]:
         lines.append(

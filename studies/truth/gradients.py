@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from studies.truth.simulation import (
 )
 
 
-def spikes_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14} {'by 5 medians':>13}"
+def spikes_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14} {'by 5 medians':>13}"
     )
     for name, spread, solved, planted in (
         ("learns", 0.3, False, 0), ("learns, wide norms", 0.6, False, 0),
@@ -46,7 +46,7 @@ def spikes_table(options: Options) -> None:
             hits += len(called & set(places.tolist()))
         found = f"{hits / (planted * options.simulations):14.1%}" if planted else "             -"
         count = options.simulations
-        print(
+        yield (
             f"{name:36} {runs / count:13.1%} {upper_bound(runs, count):6.1%} {found} "
             f"{alone / count:13.1%}"
         )
@@ -56,10 +56,10 @@ LENGTHS = ((1, 1, 1), (16, 4, 1), (1, 1, 0), (1, 1, 1, 1, 1), (16, 8, 4, 2, 1))
 """Relative lengths of the slots' expected gradients."""
 
 
-def amplification_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'lengths':12} {'slots are':10} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
+def amplification_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'lengths':12} {'slots are':10} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
         f"{'naive':>6} {'covers':>7} {'bounded':>8} {'width':>6} {'over':>7} {'eff.':>5} "
         f"{'found':>6}"
     )
@@ -74,11 +74,11 @@ def amplification_table(options: Options) -> None:
             for snr in (10.0, 1.0, 0.3, 0.1):
                 for probes in (1, 10):
                     means = [apart[:, None] * ways]
-                    print(amplification_line(title, means, snr, probes, options), flush=True)
+                    yield amplification_line(title, means, snr, probes, options)
     apart = np.array([16, 4, 1]) / math.sqrt(91)
     for snr in (10.0, 1.0, 0.3):
         means = [np.roll(apart, run)[:, None] * np.eye(1, 3) for run in range(3)]
-        print(amplification_line(f"{'16:4:1':12} {'turned':10}", means, snr, 12, options))
+        yield amplification_line(f"{'16:4:1':12} {'turned':10}", means, snr, 12, options)
 
 
 def amplification_line(
@@ -129,10 +129,10 @@ CAPTURES: dict[str, dict[str, Any]] = {
 """Plants of `simulate_capture` in each row."""
 
 
-def capture_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
+def capture_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
         f"{'by aggregator':>14}"
     )
     for place, (name, planted) in enumerate(CAPTURES.items()):
@@ -146,11 +146,10 @@ def capture_table(options: Options) -> None:
             for one in find_captures(*run, draws=200):
                 (voters if one.by == "generator" else others).append(one)
         found = sum(one.captured for one in voters)
-        print(
+        yield (
             f"{name:26} {found:6}/{len(voters):<5} {found / len(voters):6.1%} "
             f"{upper_bound(found, len(voters)):6.1%} "
             f"{np.mean([one.dominant for one in voters]):6.1%} "
             f"{np.mean([one.moved for one in voters]):6.1%} "
-            f"{np.mean([one.captured for one in others]):14.1%}",
-            flush=True,
+            f"{np.mean([one.captured for one in others]):14.1%}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,9 @@ JUDGED_SHARES: dict[str, tuple[float, float, float, float]] = {
 """True TPR before and at the end, TNR likewise; the last four are collapses."""
 
 
-def checkers_table(options: Options) -> None:
-    """Print the tables of judges and of choosers."""
-    print(f"\n{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}")
+def checkers_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}"
     count = options.simulations
     for items in (60, 160):
         for place, (name, (tpr, end_tpr, tnr, end_tnr)) in enumerate(JUDGED_SHARES.items()):
@@ -53,13 +54,12 @@ def checkers_table(options: Options) -> None:
                 verdicts += ["none" if one.born else one.verdict for one in judges(rows)]
                 online += find_collapse(rows) is not None
             bad = sum(verdict.endswith("everything") for verdict in verdicts)
-            print(
+            yield (
                 f"{items:8} {name:24} {verdicts.count('rejects everything') / count:8.1%} "
                 f"{verdicts.count('accepts everything') / count:8.1%} "
-                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}",
-                flush=True,
+                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}"
             )
-    print(f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}")
+    yield f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}"
     for items in (60, 160):
         for before, after in ((1 / 3, 1 / 3), (0.7, 0.7), (0.7, 0.8), (0.33, 0.97), (0.97, 0.97)):
             rng = np.random.default_rng([options.seed, items, round(100 * after)])
@@ -69,10 +69,9 @@ def checkers_table(options: Options) -> None:
             ]
             bad = sum(one is not None and one.collapsed for one in found)
             always = sum(one is not None and one.always for one in found)
-            print(
+            yield (
                 f"{items:8} {f'{before:.0%} to {after:.0%}':24} {bad / count:9.1%} "
-                f"{upper_bound(bad, count):6.1%} {always / count:7.1%}",
-                flush=True,
+                f"{upper_bound(bad, count):6.1%} {always / count:7.1%}"
             )
 
 
@@ -113,11 +112,10 @@ TEAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Plants of `simulate_team` before and at the end; the last four are deaths."""
 
 
-def dead_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'planted':24} {'skill':>7} {'alone':>7} {'constant':>8} {'copy':>7} {'any':>7} "
-        f"{'<':>6}"
+def dead_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'planted':24} {'skill':>7} {'alone':>7} {'constant':>8} {'copy':>7} {'any':>7} {'<':>6}"
     )
     count = options.power_simulations
     for place, (name, (before, after)) in enumerate(TEAMS.items()):
@@ -137,10 +135,9 @@ def dead_table(options: Options) -> None:
             kinds += found
             teams += bool(found)
         rates = [kinds.count(kind) / count for kind in ("skill", "alone", "constant", "copy")]
-        print(
+        yield (
             f"{name:24} {rates[0]:7.1%} {rates[1]:7.1%} {rates[2]:8.1%} {rates[3]:7.1%} "
-            f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}",
-            flush=True,
+            f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}"
         )
 
 
@@ -176,10 +173,10 @@ NOBODY = 3
 """Factor on the pairs of rows without a culprit, whose rate is the smaller one."""
 
 
-def blame_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
+def blame_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
         f"{'cost':>6}"
     )
     right_of = wrong_of = planted_of = total = false_of = clean_of = 0
@@ -206,13 +203,12 @@ def blame_table(options: Options) -> None:
         else:
             false_of, clean_of = false_of + other, clean_of + len(blamed)
         wrong_of, total = wrong_of + other, total + len(blamed)
-        print(
+        yield (
             f"{name:13} {what:48} {culprit or '-':12} {right / len(blamed):6.1%} "
             f"{other / len(blamed):6.1%} {nobody / len(blamed):7.1%} "
-            f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}",
-            flush=True,
+            f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}"
         )
-    print(
+    yield (
         f"planted culprits blamed: {right_of} of {planted_of} ({right_of / planted_of:.1%}); "
         f"somebody blamed wrongly: {wrong_of} of {total} (upper bound "
         f"{upper_bound(wrong_of, total):.1%}), where nobody was to blame {false_of} of {clean_of} "

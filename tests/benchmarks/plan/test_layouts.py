@@ -85,11 +85,6 @@ def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gp
     # Weights, AdamW, gradients and those of a second role over 16; then gathered layers,
     # activations and logits, which are not spread.
     assert sixteen.learner / GIB == pytest.approx((131.4 + 262.8 + 131.4 + 131.4) / 16 + 27, abs=1)
-    thin = {
-        (one.training, one.ranks, one.shard): one
-        for one in llama.without_role_gradients().layouts(64, 80 * GIB)
-    }["full", 16, "full"]
-    assert sixteen.learner - thin.learner == 2 * llama.shape("shared").parameters // 16
     assert sixteen.engine_gpus == 2, "131 GiB of weights"
     assert layout_fits(sixteen, "split, own GPUs", 72 * GIB)
     assert not layout_fits(eight, "split, own GPUs", 72 * GIB)
