@@ -35,20 +35,18 @@ from tools.pocket.make import (
     train,
 )
 from tools.pocket.optimizer import Muon, orthogonalised
-from tools.pocket.recipes import (
-    MATH,
-    PLAN_PATH,
-    RECIPES,
-    SEARCH,
-    SUDOKU,
-    MixtureWorkflow,
-    Recipe,
-    levels,
-    recipe_of,
-)
+from tools.pocket.recipes import RECIPES, MixtureTask, MixtureWorkflow, Recipe, recipe_of
 from tools.pocket.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.xdist_group("pocket")  # they share a model
+MATH, PLAN_PATH, SEARCH, SUDOKU = (
+    RECIPES[name] for name in ("math", "plan_path", "search", "sudoku")
+)
+
+
+def levels(*shares: float) -> tuple[MixtureTask, ...]:
+    """The levels of a task from 1 on, with their shares."""
+    return tuple(MixtureTask(share, {"level": n}) for n, share in enumerate(shares, start=1))
 
 
 @pytest.fixture(scope="module")
