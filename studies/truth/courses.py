@@ -19,7 +19,7 @@ from flowzoo.baselines.diagnostics.cliff import (
 )
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.stats import ends_after
-from studies.truth.common import EVALUATIONS, RESAMPLES, Options, error, upper_bound
+from studies.truth.common import EVALUATIONS, PLANTED, RESAMPLES, Options, error, upper_bound
 from studies.truth.simulation import (
     course,
     simulate,
@@ -161,25 +161,6 @@ def true_drop(course: Floats) -> float:
     return float(course.max() - course @ ends_after(len(course), LAST)[:, course.argmax()])
 
 
-COURSES: dict[str, Sequence[float]] = {
-    "flat, 3 evaluations": [0.6] * 3,
-    "rises, 3 evaluations": [0.4, 0.6, 0.7],
-    "flat, 5 evaluations": [0.6] * 5,
-    "rises, 5 evaluations": [0.40, 0.46, 0.59, 0.73, 0.78],
-    "flat, 7 evaluations": [0.6] * 7,
-    "flat at 10 %": [0.1] * 7,
-    "flat, 20 evaluations": [0.6] * 20,
-    "3: falls by 30": [0.4, 0.7, 0.4],
-    "5: falls by 25 at the end": [0.77, 0.75, 0.72, 0.58, 0.52],
-    "5: falls by 27 in one": [0.26, 0.60, 0.79, 0.70, 0.52],
-    "5: 82 to 18": [0.82, 0.6, 0.4, 0.25, 0.18],
-    "7: falls by 17 and stays": [0.4, 0.6, 0.7, 0.6, 0.53, 0.53, 0.53],
-    "7: dips by 25 and recovers": [0.4, 0.6, 0.7, 0.45, 0.7, 0.7, 0.7],
-    "7: dips by 40 and recovers": [0.4, 0.6, 0.7, 0.30, 0.7, 0.7, 0.7],
-}
-"""True courses of single runs; those after the seventh fall."""
-
-
 def falls_table(options: Options) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
@@ -188,7 +169,7 @@ def falls_table(options: Options) -> Iterator[str]:
     )
     count = options.power_simulations
     for items in (60, 160):
-        for place, (name, course_of) in enumerate(COURSES.items()):
+        for place, (name, course_of) in enumerate(PLANTED["courses"].items()):
             rng = np.random.default_rng([options.seed, items, place])
             verdicts: list[str] = []
             online = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
 from flowzoo.baselines.diagnostics.capture import find_captures
 from flowzoo.baselines.training.metrics import spike
-from studies.truth.common import Options, upper_bound
+from studies.truth.common import PLANTED, Options, upper_bound
 from studies.truth.simulation import (
     simulate_capture,
     simulate_gram,
@@ -112,37 +111,17 @@ def amplification_line(
     )
 
 
-CAPTURES: dict[str, dict[str, Any]] = {
-    "mass and form": {"excess": 0.25, "moved": 0.8},
-    "weak mass and form": {"excess": 0.15, "moved": 0.8},
-    "mass, half the way": {"excess": 0.25, "moved": 0.5},
-    "mass and form, 6 voters": {"excess": 0.12, "moved": 0.8, "voters": 6},
-    "mass and form, 12 voters": {"excess": 0.065, "moved": 0.8, "voters": 12},
-    "form alone, 12 voters": {"excess": 0.0, "moved": 0.8, "voters": 12},
-    "mass alone": {"excess": 0.25, "moved": 0.0},
-    "mass alone, roles alike": {"excess": 0.25, "moved": 0.0, "apart": 0.0},
-    "form alone": {"excess": 0.0, "moved": 0.8},
-    "form, noisy mass": {"excess": 0.0, "moved": 0.8, "noise": 0.1},
-    "noise alone": {"excess": 0.0, "moved": 0.0},
-    "noise alone, roles alike": {"excess": 0.0, "moved": 0.0, "apart": 0.0},
-}
-"""Plants of `simulate_capture` in each row."""
-
-
 def capture_table(options: Options) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
         f"{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
         f"{'by aggregator':>14}"
     )
-    for place, (name, planted) in enumerate(CAPTURES.items()):
+    for place, (name, planted) in enumerate(PLANTED["captures"].items()):
         rng = np.random.default_rng([options.seed, place])
         voters, others = [], []
         for _ in range(options.simulations):
-            run = simulate_capture(planted["excess"], planted["moved"], rng,
-                                   noise=planted.get("noise", 0.05),
-                                   apart=planted.get("apart", 1.0),
-                                   voters=planted.get("voters", 3))  # fmt: skip
+            run = simulate_capture(rng=rng, **planted)
             for one in find_captures(*run, draws=200):
                 (voters if one.by == "generator" else others).append(one)
         found = sum(one.captured for one in voters)
