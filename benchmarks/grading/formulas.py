@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from benchmarks.grading.figures import rational
-from benchmarks.grading.sort import Change, Sort, anywhere, rules
+from benchmarks.grading.sort import Change, Sort, anywhere, formed, rules
 
 Tree: TypeAlias = Any
 """Expression: ("num", rational), ("var", letter), or the name of an operation and its operands."""
@@ -225,17 +225,12 @@ def renamed_argument(tree: Tree, rng: Random) -> str:
     return function_of(rng.choice("tuz"), tree)
 
 
-def assigned(tree: Tree, rng: Random) -> str:
-    """A function maps its argument to its value."""
-    return rng.choice([r"f: x \mapsto {}", r"f\colon x\mapsto {}"]).replace("{}", tex(tree))
-
-
 FUNCTION = Sort(
     "function",
     draw_tree("x", 2),
     lambda tree: function_of("x", tree),
     {kind: change for kind, change in MISSES.items() if kind != "letter"},
-    (renamed_argument, assigned),
+    (renamed_argument, formed("assigned", tex)),
     MOVES,
     same_value,
 )

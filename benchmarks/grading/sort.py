@@ -76,7 +76,7 @@ def anywhere(rule: Rule) -> Change:
     return change
 
 
-_RULES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+RULES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
 
 
 def rules(section: str) -> dict[str, Change]:
@@ -85,7 +85,19 @@ def rules(section: str) -> dict[str, Change]:
     A case is `TREE -> TREE`, in which u, v and w are any nodes and a number is a constant; the
     first one that fits a node is used, and cases are separated by semicolons.
     """
-    return {name: anywhere(_rule(name, *rule)) for name, rule in _RULES[section].items()}
+    return {name: anywhere(_rule(name, *rule)) for name, rule in RULES[section].items()}
+
+
+def formed(name: str, write: Callable[[Any], str] = str, section: str = "value_forms") -> Spelling:
+    """Spelling of a value that puts its text into one of the forms in a section of `rules.toml`."""
+    why, *forms = RULES[section][name]
+
+    def spelling(value: Any, rng: Random) -> str:
+        form = rng.choice(forms) if len(forms) > 1 else forms[0]
+        return form.replace("…", write(value))
+
+    spelling.__name__, spelling.__doc__ = name, why
+    return spelling
 
 
 def _rule(name: str, why: str, text: str) -> Rule:

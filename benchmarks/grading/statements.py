@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.grading.sort import Sort, rules, shuffled, swapped, with_item
+from benchmarks.grading.sort import Sort, formed, rules, shuffled, swapped, with_item
 
 Tree: TypeAlias = Any
 """Statement: ("atom", letter), ("not", tree), or ("and" or "or", tree, tree)."""
@@ -282,13 +282,6 @@ PERMUTATION = Sort(
 )
 
 
-def bracketed_choice(value: str, rng: Random) -> str:
-    """Brackets, a font or a period mark the letter of a choice."""
-    return rng.choice(
-        ["({})", r"\text{{({})}}", r"\textbf{{({})}}", r"\mathrm{{{}}}", "{}."]
-    ).format(value)
-
-
 CHOICE = Sort(
     "choice",
     lambda rng: rng.choice("ABCDE"),
@@ -298,7 +291,7 @@ CHOICE = Sort(
         if value not in "AE" else None,
         "letter": lambda value, rng: rng.choice([c for c in "ABCDE" if c != value]),
     },
-    (bracketed_choice,),
+    (formed("bracketed_choice"),),
 )  # fmt: skip
 
 Choices: TypeAlias = tuple[tuple[str, ...], str]
@@ -369,11 +362,6 @@ def draw_word(rng: Random) -> str:
                        + letter.upper()])  # fmt: skip
 
 
-def word_font(value: str, rng: Random) -> str:
-    """The font of a word has no meaning."""
-    return rng.choice([r"\textbf{%s}", r"\mathrm{%s}", r"\textit{%s}", r"\text{ %s }"]) % value
-
-
 WORD = Sort(
     "word",
     draw_word,
@@ -387,7 +375,7 @@ WORD = Sort(
         "other word": lambda value, rng: draw_word(rng),
         "element": lambda value, _: value[:-1] if len(value) > 2 else None,
     },
-    (word_font,),
+    (formed("word_font"),),
 )
 
 
@@ -411,7 +399,7 @@ GENOTYPE = Sort(
     draw_genotype,
     lambda value: rf"\text{{{value}}}",
     {"case": other_allele, "element": lambda value, _: value[2:] or None},
-    (word_font,),
+    (formed("word_font"),),
 )
 
 Product: TypeAlias = Any
