@@ -55,7 +55,7 @@ def read_ideas() -> list[Idea]:
     """The ideas of `team_ideas.toml`."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return [
-        Idea(**{**row, "team": Arm(**row["team"]), "lone": Arm(**row["lone"])})
+        Idea(row["title"], row["task"], row["options"], Arm(**row["team"]), Arm(**row["lone"]))
         for row in tomllib.loads(text)["ideas"]
     ]
 

@@ -88,7 +88,9 @@ def rules(section: str) -> dict[str, Change]:
     return {name: anywhere(_rule(name, *rule)) for name, rule in RULES[section].items()}
 
 
-def formed(name: str, write: Callable[[Any], str] = str, section: str = "value_forms") -> Spelling:
+def formed(
+    name: str, write: Callable[[Any], str] = str, section: str = "value_forms"
+) -> Callable[[Any, Random], str]:
     """Spelling of a value that puts its text into one of the forms in a section of `rules.toml`."""
     why, *forms = RULES[section][name]
 

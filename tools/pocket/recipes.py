@@ -129,10 +129,10 @@ def _read(name: str, table: dict[str, Any], lists: Mapping[str, Any]) -> Recipe:
     }
     texts = {key: tuple(table[key]) for key in ("hasty", "atoms") if key in table}
     read: dict[str, Any] = {
-        **kinds, **texts, "habit": HABITS[table["habit"]],
+        "task": name, **table, **kinds, **texts, "habit": HABITS[table["habit"]],
         "sources": tuple(MixtureWorkflow(**row) for row in rows),
     }  # fmt: skip
-    return Recipe(**{"task": name, **table, **read})
+    return Recipe(**read)
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
