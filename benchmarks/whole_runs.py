@@ -36,7 +36,7 @@ from ray_cluster import NODE, be_apart, start_cluster, warm_up, workers_now
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path += [str(_TESTS), str(_TESTS / "baselines")]
 
-from forks import Forks, import_engines, serve_forks  # noqa: E402
+from forks import ENGINE_MODULES, Forks, import_modules, serve_forks  # noqa: E402
 from warm import become  # noqa: E402
 
 Flags = Mapping[str, Any]
@@ -183,9 +183,7 @@ def import_all() -> None:
 
     blocked: Any = None
     sys.modules["ray"] = blocked
-    import_engines()
-    for name in PRELOADED:
-        importlib.import_module(name)
+    import_modules((*ENGINE_MODULES, *PRELOADED))
     del sys.modules["ray"]
     serve_forks()
     engines: Any = importlib.import_module("vllm.v1.engine.utils")
