@@ -196,14 +196,12 @@ def main() -> None:
     for row in rows:
         print(" ".join(f"{value:>14s}" for value in row))
     if given.json:
+        from harness.record import write_table
+
         columns = ["workers", "K = 0"] + [
             f"K = {ahead}, {way}" for ahead in AHEAD[1:] for way in ("by batch", "by episode")
         ]
-        table = {
-            "command": "python benchmarks/asynchrony.py", "columns": columns,
-            "align": "|---" + "|--:" * (len(columns) - 1) + "|", "rows": rows,
-        }  # fmt: skip
-        given.json.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+        write_table(given.json, "python benchmarks/asynchrony.py", columns, rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from harness.record import write_table
 from harness.runs import gap
 from ray_cluster import NODE, be_apart, start_cluster, warm_up, workers_now
 
@@ -223,12 +223,9 @@ def main() -> None:
             rows.append([f"↳ {run.says}", f"{found.metric:.2g}", f"{found.weight:.2g}", same])
             print(name, first, *rows[-1][1:], found.which, sep="\t")
     if given.json:
-        table = {
-            "command": "python benchmarks/whole_runs.py", "align": "|---|--:|--:|---|",
-            "columns": ["run", "metrics", "weights", "transcripts"], "rows": rows,
-        }  # fmt: skip
-        text = json.dumps(table, indent=1, ensure_ascii=False)
-        given.json.write_text(f"{text}\n", encoding="utf-8")
+        columns = ("run", "metrics", "weights", "transcripts")
+        command, align = "python benchmarks/whole_runs.py", "|---|--:|--:|---|"
+        write_table(given.json, command, columns, rows, align=align)
     sys.exit(bool(fails))
 
 
