@@ -135,7 +135,7 @@ class WaitingPlayer(RunPlayer):
 
 def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float, list[Any]]:
     """Efficiency of a run of two workers, and its metrics."""
-    from ray_kills import metrics
+    from harness.runs import metrics
 
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.training import build
@@ -196,14 +196,12 @@ def main() -> None:
     for row in rows:
         print(" ".join(f"{value:>14s}" for value in row))
     if given.json:
+        from harness.record import write_table
+
         columns = ["workers", "K = 0"] + [
             f"K = {ahead}, {way}" for ahead in AHEAD[1:] for way in ("by batch", "by episode")
         ]
-        table = {
-            "command": "python benchmarks/asynchrony.py", "columns": columns,
-            "align": "|---" + "|--:" * (len(columns) - 1) + "|", "rows": rows,
-        }  # fmt: skip
-        given.json.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+        write_table(given.json, "python benchmarks/asynchrony.py", columns, rows)
 
 
 if __name__ == "__main__":

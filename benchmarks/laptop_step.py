@@ -165,8 +165,8 @@ def shares(
 
 def limits_here() -> dict[str, float]:
     """Billions of operations a second of matrix products, by number format."""
-    gpu = card()
-    return {"bfloat16": gpu.flops / 1e9} if gpu else {**matmul_speeds()}
+    rated = card()
+    return {"bfloat16": rated / 1e9} if rated else {**matmul_speeds()}
 
 
 def compare(options: Options, weights: str, rows: int) -> dict[str, Any]:

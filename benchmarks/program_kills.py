@@ -5,14 +5,13 @@
 Four commands: `flowzoo eval` and `flowzoo train` of a program that is a function, and of one that
 is a command. Each runs once without a kill. Then its process gets SIGKILL at a random moment, no
 process of it may be left, and the same command goes on in its folder. A finished run must be equal
-to the first, bit for bit: episodes or transcripts, metrics, and the Parquet tables of them. A
-further evaluation kills the processes of the program alone. Exit status 1 if anything is lost.
+to the first, bit for bit: episodes or transcripts, metrics, and the Parquet tables of them. Exit
+status 1 if anything is lost.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -21,14 +20,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from benchmarks.harness.record import write_results
+from benchmarks.harness.runs import digest, digests, metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
@@ -151,17 +151,10 @@ class Run:
 def contents(line: Line, out: Path) -> dict[str, Any]:
     """All that a finished run must have in common with one that was never killed."""
     from flowzoo.baselines.run.dataset import write_dataset
-    from flowzoo.baselines.run.directory import VOLATILE
 
     kept: dict[str, Any] = {}
     if line.trains:
-        rows = map(json.loads, (out / "metrics.jsonl").read_bytes().splitlines())
-        kept["metrics"] = [
-            {k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in rows
-        ]
-        kept |= {str(path.relative_to(out)): digest(path) for path in out.glob("transcripts/*")}
-        last = max((out / "checkpoints").glob("step-*"))
-        kept |= {str(path.relative_to(out)): digest(path) for path in last.rglob("*.safetensors")}
+        kept = {"metrics": metrics(out), **digests(out)}
     else:
         episodes = (out / "episodes.jsonl").read_bytes().splitlines()
         kept["episodes"] = sorted(episodes)  # one line each, in the order of their ends
@@ -192,11 +185,6 @@ def saved(line: Line, out: Path) -> int:
     """Number of episodes, or of rows of metrics, that a killed run has saved."""
     file = out / ("metrics.jsonl" if line.trains else "episodes.jsonl")
     return len(file.read_bytes().splitlines()) if file.exists() else 0
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def parquet_rows(path: Path) -> list[str]:
@@ -239,67 +227,6 @@ def play_killed(line: Line, folder: Path, kills: int, rng: random.Random) -> dic
     }
 
 
-def play_with_killed_programs(
-    line: Line, out: Path, kills: int, rng: random.Random
-) -> dict[str, Any]:
-    """Kill processes of the program alone, and count the ends of episodes."""
-    run, sent = Run(line, out), [0]
-
-    def kill() -> None:
-        while sent[0] < kills and run.process.poll() is None:
-            time.sleep(rng.uniform(0, 0.2))
-            # The guard, which has no problem to solve, is no program.
-            programs = [p for p in run.processes() if "agent.py" in " ".join(cmdline(p)[1:2])]
-            if programs and kill_living(rng.choice(programs)):
-                sent[0] += 1
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    run.finish()
-    thread.join()
-    rows = [json.loads(row) for row in (out / "episodes.jsonl").read_bytes().splitlines()]
-    ends = Counter(
-        f"{row['facts']['ended']}: {row['facts']['reason']}".removesuffix(": ") for row in rows
-    )
-    names = [row["episode"] for row in rows]
-    return {"kills": sent[0], "episodes": len(rows), "twice": len(names) - len(set(names)),
-            "ends": dict(sorted(ends.items())), "orphans": run.orphans()}  # fmt: skip
-
-
-def kill_living(process: psutil.Process) -> bool:
-    """Kill a process; false if it has ended before.
-
-    It is stopped first: what is stopped cannot end between the look and the signal.
-    """
-    try:
-        process.suspend()
-        while (status := process.status()) != psutil.STATUS_STOPPED:
-            if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                return False
-            time.sleep(0.001)
-        process.kill()
-    except psutil.NoSuchProcess:
-        return False
-    return True
-
-
-def cmdline(process: psutil.Process) -> list[str]:
-    """Arguments of a process; none if it has ended."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def is_whole(rows: Sequence[dict[str, Any]], alone: dict[str, Any]) -> bool:
-    """True if nothing was lost, nothing was played twice, and no process was left."""
-    return (
-        not any(row["differing"] or row["orphans"] for row in rows)
-        and not alone["twice"]
-        and not alone["orphans"]
-    )
-
-
 def main() -> None:
     """Kill, compare, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -316,16 +243,13 @@ def main() -> None:
             home.mkdir()
             rows.append(play_killed(line, home, given.kills // len(lines), rng))
             print(json.dumps(rows[-1]), flush=True)
-        alone = play_with_killed_programs(lines[1], folder / "alone", given.kills, rng)
-        print(json.dumps(alone))
     result = {
         "command": f"python -m benchmarks.program_kills --kills {given.kills} --seed {given.seed}",
         "rows": rows,
-        "program alone": alone,
     }
     if given.json:
-        given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    sys.exit(not is_whole(rows, alone))
+        write_results(given.json, result)
+    sys.exit(any(row["differing"] or row["orphans"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -13,15 +13,13 @@ status 1 if they are not, or if the run was over before the last kill.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.runs import digests, metrics
 from ray_cluster import NODE, Killer, be_apart, cluster_of, meanwhile
 
 WORKERS = 2
@@ -32,21 +30,6 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 WITHIN_S = 3.0
 """A worker is killed at most so long after the one before."""
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run, less what depends on the machine's speed."""
-    from flowzoo.baselines.run.directory import VOLATILE
-
-    rows = map(json.loads, (run / "metrics.jsonl").read_bytes().splitlines())
-    return [{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in rows]
-
-
-def files(run: Path) -> Iterator[tuple[str, str]]:
-    """What else must be equal: names and SHA-256 of transcripts, of the last weights, optimizer."""
-    last = max((run / "checkpoints").glob("step-*"))
-    for path in (*sorted(run.glob("transcripts/*.jsonl")), *sorted(last.rglob("*.safetensors"))):
-        yield str(path.relative_to(run)), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def main() -> None:
@@ -79,7 +62,7 @@ def main() -> None:
     for number, kill in enumerate(killer.done, 1):
         print(f"{number:4d} {kill.pid:8d}  {kill.doing or 'waits'}")
     mine, theirs = metrics(out / "ray"), metrics(out / "calm")
-    written = dict(files(out / "ray")), dict(files(out / "calm"))
+    written = digests(out / "ray"), digests(out / "calm")
     equal = mine == theirs, written[0] == written[1]
     words = ("differ", "equal, bit for bit")
     print(f"{len(killer.done)} kills in {steps} steps and {took:.0f} s")

@@ -30,6 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.record import write_table
 from ray_cluster import NODE, be_apart, cluster_of
 
 from flowzoo.agents import PolicyMap
@@ -240,11 +241,8 @@ def write(path: Path, parts: dict[str, list[list[str]]]) -> None:
     """Put what was measured into a file of `docs/data`; its other part stays as it is."""
     old = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
     both = {name: (old | parts)[name] for name in PARTS if name in old or name in parts}
-    made = {
-        "command": "python benchmarks/ray_scale.py", "columns": ["", ""], "align": "|---|--:|",
-        "rows": [row for rows in both.values() for row in rows], "parts": both,
-    }  # fmt: skip
-    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    rows = [row for rows in both.values() for row in rows]
+    write_table(path, "python benchmarks/ray_scale.py", ("", ""), rows, parts=both)
 
 
 def main() -> None:

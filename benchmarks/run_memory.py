@@ -21,6 +21,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.harness.record import write_results
+
 GIB = 2**30
 SAMPLES = 4
 TRAINED = {"all weights": [], "LoRA of rank 16": ["--lora-rank", "16"]}
@@ -89,7 +91,7 @@ def write(path: Path, cells: dict[str, Any]) -> None:
         "rows": [[*key, *(row.get(name, "–") for name in TRAINED)] for key, row in rows.items()],
         "cells": cells,
     }
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_results(path, data)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.harness.record import write_results
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.policy import Sampling
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -141,7 +142,7 @@ def main() -> None:
     parser.add_argument("workflow", nargs="?", default="voting")
     parser.add_argument("--requests", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     workflow = make_workflow(given.workflow)
     problems = [workflow.task.problem(index, "validation") for index in range(given.requests)]
@@ -155,8 +156,7 @@ def main() -> None:
     line = f"{given.workflow} --requests {given.requests} --rounds {given.rounds}"
     command = f"taskset -c 0 python -m benchmarks.serving {line}"
     if given.out:
-        data = {"command": command, "columns": COLUMNS, "rows": rows}
-        Path(given.out).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        write_results(given.out, {"command": command, "columns": COLUMNS, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -16,45 +16,32 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from harness.record import write_table
+from harness.runs import gap
 from ray_cluster import NODE, be_apart, start_cluster, warm_up, workers_now
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path += [str(_TESTS), str(_TESTS / "baselines")]
 
-from forks import Forks, import_engines, serve_forks  # noqa: E402
+from forks import ENGINE_MODULES, Forks, import_modules, serve_forks  # noqa: E402
 from warm import become  # noqa: E402
 
 Flags = Mapping[str, Any]
 
-SMALL: Flags = {
-    "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2, "eval_every": 4,
-    "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
-    "microbatch_tokens": 1000, "max_tokens": 24, "steps": 4, "probe_every": 2,
-}  # fmt: skip
-VLLM: Flags = {"engine": "vllm", "placement": "split", "max_batch": 32, "engine_memory": 0.03}
-ADAPTERS: Flags = {"sharing": "isolated", "lora_rank": 4, "lr": 1e-3}
-RAY: Flags = {"backend": "ray", "rollout_workers": 1}
-RANKS: Flags = {"backend": "torchrun", "ranks": 2}
-AHEAD: Flags = {
-    **RAY, **VLLM, **ADAPTERS, "max_staleness": 1, "old_logp": "recomputed", "importance_cap": 2,
-}  # fmt: skip
-LOCAL: Flags = {"backend": "local", "ranks": 0, "shard": "none"}
-FULL: Flags = {**RANKS, **VLLM, "shard": "full"}
-SHORT: Flags = {"compute": "bfloat16", "steps": 2}
-CODE: Flags = {"task": "code", "sandbox": "namespaces", "max_tokens": 48}
+TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 RUN_S = 900
 """How long a run may take."""
 
@@ -63,64 +50,34 @@ class Run(NamedTuple):
     """A command, or two."""
 
     says: str
-    flags: Flags
+    use: Sequence[str] = ()
+    flags: Mapping[str, Any] = {}
     kill: str = ""
-    """What is killed after step 2: a `worker`, or a `rank` or `engine`, which ends the command."""
     then: Flags | None = None
-    """What of the flags is another in the command that goes on, where one does."""
+
+    @property
+    def settings(self) -> Flags:
+        """All flags of the first command."""
+        named = [TABLE["flags"][name] for name in ("small", *self.use)]
+        return {name: value for flags in (*named, self.flags) for name, value in flags.items()}
 
 
 class Part(NamedTuple):
     """Some runs by name; all must be like the first."""
 
     runs: Mapping[str, Run]
-    apart: float = 0.0
-    """How far a metric, of a scale of 1 or its own, or a weight may be away."""
+    apart: float
 
 
 PARTS = {
-    "learners": Part(
-        {"split": Run("a split engine of one process, adapters of two policies",
-                      {**VLLM, **ADAPTERS}),
-         "learner": Run("Ray: a rollout worker with vLLM, a learner worker",
-                        {**RAY, **VLLM, **ADAPTERS, "learner_workers": 1})},
-    ),
-    "ahead": Part(
-        {"ahead": Run("Ray: a rollout worker with vLLM, `--max-staleness 1 --old-logp recomputed "
-                      "--importance-cap 2`, adapters of two policies", AHEAD),
-         "ahead-again": Run("the same command again", AHEAD),
-         "ahead-killed": Run("the same, its worker killed after step 2", AHEAD, "worker")},
-    ),
-    "full": Part(
-        {"alone": Run("a split engine of one process, full weights", VLLM),
-         "full": Run("two ranks, `--shard full`, a vLLM engine each; a rank killed after step 2, "
-                     "the same command again", FULL, "rank", {}),
-         "engine": Run("the same, an engine killed after step 2, then `--backend local`",
-                       FULL, "engine", LOCAL),
-         "none": Run("two ranks, `--shard none`, a vLLM engine each", {**RANKS, **VLLM}),
-         "ray-full": Run("Ray: a rollout worker with vLLM, two learner workers, `--shard full`",
-                         {**RAY, **VLLM, "learner_workers": 2, "shard": "full"})}, 1e-5,
-    ),
-    "bfloat16": Part(
-        {"alone-bfloat16": Run("a split engine of one process, `--compute bfloat16`, two steps",
-                               {**VLLM, **SHORT}),
-         "full-bfloat16": Run("two ranks, `--shard full`, a vLLM engine each", {**FULL, **SHORT})},
-        1e-5,
-    ),
-    "ranks": Part(
-        {"ranks": Run("two ranks, transformers", RANKS),
-         "learner-ranks": Run("Ray: two learner workers", {**RAY, "learner_workers": 2})},
-    ),
-    "code": Part(
-        {"code-local": Run("one process, `--task code --sandbox namespaces`", CODE),
-         "code-grader": Run("Ray: a grader", {**CODE, **RAY, "graders": 1})},
-    ),
-}  # fmt: skip
+    name: Part({run: Run(**row) for run, row in part["runs"].items()}, part.get("apart", 0.0))
+    for name, part in TABLE["parts"].items()
+}
 
 
 def words_of(flags: Flags, out: Path, address: str) -> list[str]:
     """The command."""
-    said = {**SMALL, **flags, "out": out}
+    said = {**flags, "out": out}
     if said.get("backend") == "ray":
         said["ray_address"] = address
     given = [f"--{name.replace('_', '-')}={value}" for name, value in said.items()]
@@ -161,14 +118,14 @@ def train(name: str, run: Run, out: Path, address: str) -> None:
     """Do a run, and what befalls it."""
     print(f"{name}:", flush=True)
     began, log = time.monotonic(), out / name
-    with started(words_of(run.flags, out / name, address), log) as pid:
+    with started(words_of(run.settings, out / name, address), log) as pid:
         if run.kill:
             kill(run.kill, pid, out / name / "metrics.jsonl")
         status = end_of(pid)
     if run.then is not None:
         if not status:
             sys.exit(f"{name} has not ended of it: {log}.log")
-        words = words_of({**run.flags, **run.then}, out / name, address)
+        words = words_of({**run.settings, **run.then}, out / name, address)
         with started(words, out / f"{name}-again") as pid:
             status = end_of(pid)
     if status:
@@ -226,57 +183,11 @@ def import_all() -> None:
 
     blocked: Any = None
     sys.modules["ray"] = blocked
-    import_engines()
-    for name in PRELOADED:
-        importlib.import_module(name)
+    import_modules((*ENGINE_MODULES, *PRELOADED))
     del sys.modules["ray"]
     serve_forks()
     engines: Any = importlib.import_module("vllm.v1.engine.utils")
     engines.get_mp_context = Forks
-
-
-class Gap(NamedTuple):
-    """How far a run is from another."""
-
-    metric: float
-    which: str
-    weight: float
-    same: bool
-    """All transcripts are equal."""
-
-
-def far(one: Path, other: Path) -> Gap:
-    """What is apart in two runs, but for proofs of engines, which ask other tokens."""
-    from safetensors.torch import load_file
-
-    from flowzoo.baselines.run.directory import VOLATILE
-
-    apart, which = 0.0, ""
-    rows = [
-        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        for run in (one, other)
-    ]
-    for left, right in zip(*rows, strict=True):
-        names = {name for name in left | right if not name.startswith((*VOLATILE, "sync/"))}
-        for name in sorted(names):
-            a, b = left.get(name), right.get(name)
-            if a == b:
-                continue
-            numbers = isinstance(a, float) and isinstance(b, float)
-            found = abs(a - b) / max(1.0, abs(b)) if numbers else float("inf")
-            if not found <= apart:
-                apart, which = found, name
-    last = [max((run / "checkpoints").glob("step-*")) / "policies" for run in (one, other)]
-    weight = 0.0 if (paths := sorted(last[1].glob("*/*.safetensors"))) else float("inf")
-    for path in paths:
-        mine = load_file(last[0] / path.relative_to(last[1]))
-        for name, value in load_file(path).items():
-            weight = max(weight, float((mine[name] - value).abs().max()))
-    spoken = [
-        {path.name: path.read_bytes() for path in run.glob("transcripts/*.jsonl")}
-        for run in (one, other)
-    ]
-    return Gap(apart, which, weight, spoken[0] == spoken[1] != {})
 
 
 def main() -> None:
@@ -306,18 +217,15 @@ def main() -> None:
         (first, like), *others = part.runs.items()
         rows.append([like.says, "", "", ""])
         for name, run in others:
-            found = far(out / name, out / first)
+            found = gap(out / name, out / first)
             fails += not (found.same and max(found.metric, found.weight) <= part.apart)
             same = "equal" if found.same else "differ"
             rows.append([f"↳ {run.says}", f"{found.metric:.2g}", f"{found.weight:.2g}", same])
             print(name, first, *rows[-1][1:], found.which, sep="\t")
     if given.json:
-        table = {
-            "command": "python benchmarks/whole_runs.py", "align": "|---|--:|--:|---|",
-            "columns": ["run", "metrics", "weights", "transcripts"], "rows": rows,
-        }  # fmt: skip
-        text = json.dumps(table, indent=1, ensure_ascii=False)
-        given.json.write_text(f"{text}\n", encoding="utf-8")
+        columns = ("run", "metrics", "weights", "transcripts")
+        command, align = "python benchmarks/whole_runs.py", "|---|--:|--:|---|"
+        write_table(given.json, command, columns, rows, align=align)
     sys.exit(bool(fails))
 
 

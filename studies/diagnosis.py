@@ -1,7 +1,6 @@
 """Runs with planted faults and healthy ones, and what their pages say of them.
 
 python -m studies.diagnosis run --out build/diagnosis            # 50 runs, 20 CPU seconds each
-python -m studies.diagnosis show --out build/diagnosis           # courses, to write the truth by
 python -m studies.diagnosis judge --out build/diagnosis          # docs/data/truth-diagnosis.json
 
 `--runs studies/diagnosis_fresh.toml --out build/fresh` does the same for runs that the diagnosis
@@ -53,27 +52,6 @@ def finished(runs_file: Path, out: Path) -> Iterator[tuple[dict[str, Any], RunDa
             yield run, read_run(out / run["name"], run["name"])
 
 
-def show(runs_file: Path, out: Path) -> None:
-    """Print the courses of every run, without a word of its page."""
-    for run, data in finished(runs_file, out):
-        print(f"== {run['name']}: {run['args']}")
-        names = ("reward/mean", "fact/solved", "fact/any_correct")
-        for row in data.evaluations:
-            values = [f"{name} {100 * row[f'eval/{name}']:.0f}" for name in names
-                      if f"eval/{name}" in row]  # fmt: skip
-            for role in data.roles:
-                strict = row.get(f"eval/strict/{role}", 0.0)
-                own = row.get(f"eval/role_score/{role}")
-                cut = row.get(f"eval/truncated/{role}", 0.0)
-                right = "–" if own is None else f"{100 * own:.0f}"
-                values.append(f"{role} right {right} read {100 * strict:.0f} cut {100 * cut:.0f}")
-            shares = [f"{key[11:]} {100 * value:.0f}" for key, value in row.items()
-                      if key.startswith("eval/share/")]  # fmt: skip
-            print(f"  {row['step']:3d}", "; ".join([*values, *shares]))
-        print("  train", " ".join(f"{100 * row['reward/mean']:.0f}" for row in data.rows
-                                  if "reward/mean" in row))  # fmt: skip
-
-
 def judge(runs_file: Path, out: Path) -> None:
     """Compare the pages with the truth, and write the table."""
     rows: list[list[Any]] = []
@@ -119,7 +97,7 @@ def judge(runs_file: Path, out: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("run", "show", "judge"))
+    parser.add_argument("part", choices=("run", "judge"))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "diagnosis")
     parser.add_argument("--runs", type=Path, default=RUNS, help="the file of runs")
     parser.add_argument("--only", nargs="*", default=[])
@@ -127,7 +105,7 @@ def main() -> None:
     if options.part == "run":
         train(options.runs, options.out, options.only)
     else:
-        {"show": show, "judge": judge}[options.part](options.runs, options.out)
+        judge(options.runs, options.out)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ of tokens that it needs if it stops at the first reply that passes, at the team'
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +25,8 @@ from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.stats import paired_gain
-from flowzoo.envs import EpisodeRecord, Workflow, make_workflow
+from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.files import read_json, write_json
-from studies.teams.code_explorers import CodeExplorers
-from studies.teams.coder_alone import CoderAlone
-from studies.teams.plan_explorers import PlanExplorers
-from studies.teams.planner_alone import PlannerAlone
-from studies.teams.readers import Readers
 
 OUT = Path("docs/data/team-ideas.json")
 MOST_TOKENS = 48
@@ -41,7 +37,7 @@ class Arm(NamedTuple):
     """A side of a comparison."""
 
     words: str
-    workflow: type[Workflow] | str
+    workflow: str
     settings: Mapping[str, Any]
 
 
@@ -55,55 +51,13 @@ class Idea(NamedTuple):
     lone: Arm
 
 
-IDEAS = (
-    Idea(
-        "explore in parallel, execution chooses", "plan_path", {"side": 4},
-        Arm("4 planners, simulated", PlanExplorers, {"explorers": 4}),
-        Arm("planner alone, 4 turns", PlannerAlone, {"max_turns": 4}),
-    ),
-    Idea(
-        "explore in parallel, execution chooses", "code", {"level": 1},
-        Arm("3 coders, public tests", CodeExplorers, {"explorers": 3}),
-        Arm("coder alone, 3 turns with tests", CoderAlone, {"max_turns": 3}),
-    ),
-    Idea(
-        "different tools", "plan_path", {"side": 4},
-        Arm("tool and planner, 2 turns", "tool_planner", {"max_turns": 2}),
-        Arm("planner alone, 4 turns", PlannerAlone, {"max_turns": 4}),
-    ),
-    Idea(
-        "each sees a part", "search", {"level": 1},
-        Arm("3 readers, a passage each", Readers, {"passages": 3, "apart": True}),
-        Arm("3 replies, all passages each", Readers, {"passages": 3, "apart": False}),
-    ),
-    Idea(
-        "more than one context holds", "search", {"level": 1},
-        Arm("12 readers, a passage each", Readers, {"passages": 12, "apart": True}),
-        Arm("12 replies, all passages each", Readers, {"passages": 12, "apart": False}),
-    ),
-    # The pocket model was made on searches that end with the passage it needs, and reads the last.
-    Idea(
-        "each sees a part", "search", {"level": 1},
-        Arm("3 readers, a passage each", Readers, {"passages": 3, "apart": True}),
-        Arm(
-            "3 replies, all passages each, best last", Readers,
-            {"passages": 3, "apart": False, "best_last": True},
-        ),
-    ),
-    Idea(
-        "more than one context holds", "search", {"level": 1},
-        Arm("12 readers, a passage each", Readers, {"passages": 12, "apart": True}),
-        Arm(
-            "12 replies, all passages each, best last", Readers,
-            {"passages": 12, "apart": False, "best_last": True},
-        ),
-    ),
-    Idea(
-        "each sees a part", "search", {"level": 1},
-        Arm("3 readers, a passage each", Readers, {"passages": 3, "apart": True}),
-        Arm("one reply, the best passage", Readers, {"passages": 1, "apart": True}),
-    ),
-)  # fmt: skip
+def read_ideas() -> list[Idea]:
+    """The ideas of `team_ideas.toml`."""
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    return [
+        Idea(row["title"], row["task"], row["options"], Arm(**row["team"]), Arm(**row["lone"]))
+        for row in tomllib.loads(text)["ideas"]
+    ]
 
 
 def play(idea: Idea, arm: Arm, count: int) -> dict[str, Any]:
@@ -170,7 +124,7 @@ def main(count: int) -> None:
     ]  # fmt: skip
     earlier = read_json(OUT)["results"] if OUT.is_file() else []
     results: list[dict[str, Any]] = []
-    for idea in IDEAS:
+    for idea in read_ideas():
         same = [result for result in earlier if is_of(result, idea, count)]
         results.append(same[0] if same else measure(idea, count))
         print(" | ".join(row(results[-1])), flush=True)

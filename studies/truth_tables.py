@@ -49,86 +49,53 @@ blamed, how often that is right, mean cost of the blamed role in points.
 With --out, every table goes to a file of that folder too, as docs/data has them. The rules, and
 what counts as a false alarm, were written before the tables were made.
 
-Simulated verdicts take 200 resamples instead of 2000; `cliff` begins with what that changes.
+Simulated verdicts take 200 resamples instead of 2000.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import sys
-from pathlib import Path
-from typing import TextIO
-
+from benchmarks.harness.record import write_results
 from flowzoo.commands.arguments import read_arguments
 from studies.truth.common import Options
 from studies.truth.courses import cliff_table, falls_table
 from studies.truth.gradients import amplification_table, capture_table, spikes_table
 from studies.truth.roles import blame_table, checkers_table, dead_table
 
-FILES = {
-    "cliff": "truth-falls", "falls": "truth-falls-2", "checkers": "truth-judges",
-    "dead": "truth-dead-roles", "blame": "truth-blame", "spikes": "truth-spikes",
-    "amplification": "truth-amplification", "capture": "truth-capture",
+TABLES = {
+    "cliff": (cliff_table, "truth-falls"), "falls": (falls_table, "truth-falls-2"),
+    "checkers": (checkers_table, "truth-judges"), "dead": (dead_table, "truth-dead-roles"),
+    "blame": (blame_table, "truth-blame"), "spikes": (spikes_table, "truth-spikes"),
+    "amplification": (amplification_table, "truth-amplification"),
+    "capture": (capture_table, "truth-capture"),
 }  # fmt: skip
+"""Lines of a part, and the file of docs/data that has them."""
 
 
 def main(options: Options) -> None:
-    """Simulate and print."""
-    tables = {
-        "cliff": cliff_table,
-        "falls": falls_table,
-        "checkers": checkers_table,
-        "dead": dead_table,
-        "blame": blame_table,
-        "spikes": spikes_table,
-        "amplification": amplification_table,
-        "capture": capture_table,
-    }
+    """Simulate, print and write."""
     for part in options.parts:
-        printed = Copy(sys.stdout)
-        with contextlib.redirect_stdout(printed):
-            tables[part](options)
+        table, file = TABLES[part]
+        lines: list[str] = []
+        for line in table(options):
+            print(line, flush=True)
+            lines += line.split("\n")
+        print()
         if options.out is not None:
-            write(options, options.out, part, printed.text)
+            command = f"OMP_NUM_THREADS=1 python -m studies.truth_tables {arguments(options, part)}"
+            write_results(options.out / f"{file}.json", {"command": command, "lines": lines})
 
 
-class Copy(io.StringIO):
-    """Lines that are printed, and printed at once."""
-
-    def __init__(self, shown: TextIO) -> None:
-        super().__init__()
-        self.shown = shown
-
-    def write(self, text: str) -> int:
-        """Show and keep it."""
-        self.shown.write(text)
-        self.shown.flush()
-        return super().write(text)
-
-    @property
-    def text(self) -> str:
-        """Without the blank lines around the tables."""
-        return self.getvalue().strip("\n")
-
-
-def write(options: Options, out: Path, part: str, text: str) -> None:
-    """One file a table, as `docs/figures.py` reads it."""
-    if part == "cliff":  # what resampling changes is no part of the table
-        text = text.partition("\n\n")[2]
-    count = {"blame": f"--blames {options.blames}"}.get(
-        part, f"--simulations {options.simulations}"
-    )
+def arguments(options: Options, part: str) -> str:
+    """Arguments that make a part again."""
+    if part == "blame":
+        words = f"--parts blame --blames {options.blames}"
+    else:
+        words = f"--parts {part} --simulations {options.simulations}"
     if part in ("cliff", "falls", "dead"):
-        count += f" --power-simulations {options.power_simulations}"
+        words += f" --power-simulations {options.power_simulations}"
     if part == "cliff":
-        count += f" --items {' '.join(map(str, options.items))}"
-    count += f" --seed {options.seed}" if options.seed else ""
-    command = f"OMP_NUM_THREADS=1 python -m studies.truth_tables --parts {part} {count}"
-    record = {"command": command, "lines": text.splitlines()}
-    path = out / f"{FILES[part]}.json"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        words += f" --items {' '.join(map(str, options.items))}"
+    return words + (f" --seed {options.seed}" if options.seed else "")
 
 
 if __name__ == "__main__":

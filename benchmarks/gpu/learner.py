@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.gpu.common import card, device_name, random_model, report, shape_of, stopwatch
+from benchmarks.gpu.common import card, device_name, random_model, report, stopwatch, train_flops
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
 from flowzoo.commands.arguments import read_arguments
 
@@ -74,7 +74,7 @@ def estimate(model: Any, learner: Any, tokens: int) -> dict[str, int]:
     """The same parts as `benchmarks.plan` counts them, for rows that share no tokens."""
     from benchmarks.plan.activations import count_activations
     from benchmarks.plan.memory import learner_memory
-    from benchmarks.plan.shape import shape_of as sizes_of
+    from benchmarks.plan.shape import shape_of
     from flowzoo.baselines.learner.lora import LoraSettings
 
     config = replace(
@@ -82,7 +82,7 @@ def estimate(model: Any, learner: Any, tokens: int) -> dict[str, int]:
     )
     adapter = learner.weights.is_adapter
     found = learner_memory(
-        sizes_of(model.config),
+        shape_of(model.config),
         count_activations(
             model.config, LoraSettings() if adapter else None, config.weights, config.compute
         ),
@@ -120,9 +120,8 @@ def main(options: Options) -> int:
     memory["most at a time"] -= empty
     lengths = [len(call.prompt_ids) + len(call.output_ids) for call in calls]
     tokens, seconds = sum(lengths), times["update"] / options.updates
-    flops = shape_of(options.size).train_flops(
-        tokens, sum(lengths) // len(lengths), frozen=options.lora
-    )
+    length = sum(lengths) // len(lengths)
+    flops = train_flops(options.size, tokens, length, frozen=options.lora)
     limit = card()
     report(
         {
@@ -134,7 +133,7 @@ def main(options: Options) -> int:
             "seconds": seconds,
             "tokens_per_second": tokens / seconds,
             "flops_per_second": flops / seconds,
-            "mfu": flops / seconds / limit.flops if limit else None,
+            "mfu": flops / seconds / limit if limit else None,
             "peak_gib": peak_gib(),
             "memory": memory,
             "estimate": estimate(model, learner, sum(lengths)),

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from benchmarks.gpu.common import report
+from benchmarks.harness.runs import gap, metrics
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.commands.arguments import read_arguments
@@ -43,82 +42,46 @@ class _StopError(Exception):
     """The run has done its first half."""
 
 
-Metrics = dict[str, float]
-
-
-def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], list[torch.Tensor]]:
-    """Metrics of the steps of a run, without times, and the weights at its end."""
+def train(options: Options, folder: Path, stop: int = 0) -> None:
+    """Train in `folder`, or go on there; until step `stop`, if it is not 0."""
     config = TrainConfig(
         workflow=options.workflow, steps=options.steps, problems=4, samples=4, eval_problems=4,
         compute=options.compute, engine_dtype=options.engine_dtype, lora_rank=options.lora_rank,
-        checkpoint_every=max(1, options.steps // 2), warmup=0, out=str(folder),
+        checkpoint_every=max(1, options.steps // 2), transcripts_every=1, warmup=0,
+        out=str(folder),
     )  # fmt: skip
-    trainer, rows = Trainer(config), list[Metrics]()
-    learners: list[Any] = list(trainer.learners.values())
+    trainer = Trainer(config)
 
-    def keep(row: dict[str, Any]) -> None:
-        rows.append(
-            {
-                name: float(value)
-                for name, value in row.items()
-                if isinstance(value, (int, float)) and not name.startswith(("time/", "perf/"))
-            }
-        )
+    def note(row: dict[str, Any]) -> None:
         if stop and row["step"] == stop:
             raise _StopError
 
     try:
-        trainer.train(keep)
+        trainer.train(note)
     except _StopError:
         pass
     finally:
-        weights = [
-            weight.detach().cpu().clone() for learner in learners for weight in learner.parameters
-        ]
         trainer.close()
-    return rows, weights
-
-
-def differences(
-    first: tuple[list[Metrics], list[torch.Tensor]],
-    second: tuple[list[Metrics], list[torch.Tensor]],
-) -> dict[str, Any]:
-    """First row that differs with the names of its metrics, and the largest gap of weights."""
-    rows = enumerate(zip(first[0], second[0], strict=True))
-    changed = (
-        {
-            "row": number,
-            "metrics": {
-                name: [left.get(name), right.get(name)]
-                for name in sorted({*left, *right})
-                if repr(left.get(name)) != repr(right.get(name))
-            },
-        }
-        for number, (left, right) in rows
-        if repr(left) != repr(right)
-    )
-    gaps = [float((a - b).abs().max()) for a, b in zip(first[1], second[1], strict=True)]
-    return {"first_difference": next(changed, None), "largest_weight_gap": max(gaps)}
 
 
 def main(options: Options) -> int:
     """Compare, and print one JSON object."""
-    half = max(1, options.steps // 2)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        whole, again = run(options, folder / "whole"), run(options, folder / "again")
-        stopped, _ = run(options, folder / "resumed", stop=half)
-        resumed, weights = run(options, folder / "resumed")
-    report(
-        {
-            "benchmark": "repeat",
-            "options": asdict(options),
-            "rows": len(whole[0]),
-            "twice": differences(whole, again),
-            "resumed": differences(whole, (stopped + resumed, weights)),
-        },
-        options.json,
-    )
+        whole, again, resumed = (Path(name) / run for run in ("whole", "again", "resumed"))
+        train(options, whole)
+        train(options, again)
+        train(options, resumed, stop=max(1, options.steps // 2))
+        train(options, resumed)
+        report(
+            {
+                "benchmark": "repeat",
+                "options": asdict(options),
+                "rows": len(metrics(whole)),
+                "twice": gap(again, whole)._asdict(),
+                "resumed": gap(resumed, whole)._asdict(),
+            },
+            options.json,
+        )
     return 0
 
 

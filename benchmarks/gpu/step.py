@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from benchmarks.gpu.common import device_name, random_model, report, stopwatch
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
+from benchmarks.plan.models import lend_tokenizer
 from flowzoo.commands.arguments import read_arguments
 
 GIB = 2**30
@@ -69,17 +70,6 @@ class Options:
     """File for the results."""
 
 
-def write_model(size: str, folder: Path) -> None:
-    """Random weights and the pocket tokenizer in `folder`."""
-    from transformers import AutoTokenizer
-
-    from flowzoo.agents.pocket import pocket_path
-
-    random_model(size, "cpu").save_pretrained(folder)
-    tokenizer: Any = AutoTokenizer.from_pretrained(pocket_path())
-    tokenizer.save_pretrained(folder)
-
-
 def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
@@ -89,7 +79,8 @@ def main(options: Options) -> int:
     gpu, timed = device_name() == "cuda", max(1, options.steps)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_model(options.size, folder / "model")
+        random_model(options.size, "cpu").save_pretrained(folder / "model")
+        lend_tokenizer(folder / "model")
         config = settings(options, folder, gpu)
         memory = {"before": held_bytes()}
         times: dict[str, float] = {}
@@ -112,26 +103,44 @@ def main(options: Options) -> int:
         together = max(row["together"] for row in gaps)
         planned = estimate(config, gpu, together) if options.engine == "vllm" else None
     found = [row["gap"] for row in gaps if row["gap"] is not None]
-    report(
-        {
-            "benchmark": "step",
-            "options": asdict(options),
-            "start_seconds": starting,
-            "seconds_per_step": {key: value / timed for key, value in times.items()},
-            "tokens_per_second": tokens / sum(times.values()),
-            "sampled_tokens_per_step": tokens / timed,
-            "largest_sync_gap": max(found, default=None),
-            "rows_gap_max": max(row["rows_gap_max"] for row in gaps),
-            "rows_gap_mean": statistics.fmean(row["rows_gap_mean"] for row in gaps),
-            "peak_gib": peak_gib(),
-            "memory": memory,
-            "estimate": planned,
-            "longest_row": max(row["longest"] for row in gaps),
-            "torch_threads": torch.get_num_threads(),
-        },
-        options.json,
-    )
+    results: dict[str, Any] = {
+        "benchmark": "step",
+        "options": asdict(options),
+        "start_seconds": starting,
+        "seconds_per_step": {key: value / timed for key, value in times.items()},
+        "tokens_per_second": tokens / sum(times.values()),
+        "sampled_tokens_per_step": tokens / timed,
+        "largest_sync_gap": max(found, default=None),
+        "rows_gap_max": max(row["rows_gap_max"] for row in gaps),
+        "rows_gap_mean": statistics.fmean(row["rows_gap_mean"] for row in gaps),
+        "peak_gib": peak_gib(),
+        "memory": memory,
+        "estimate": planned,
+        "longest_row": max(row["longest"] for row in gaps),
+        "torch_threads": torch.get_num_threads(),
+    }
+    row = table_row(options, results) if planned else None
+    report({**results, "row of docs/data/real-shapes.json": row}, options.json)
     return 0
+
+
+def table_row(options: Options, found: dict[str, Any]) -> list[str]:
+    """A line of the table of real shapes: memory as measured, and as `benchmarks.plan` counts."""
+    seconds, memory, counted = found["seconds_per_step"], found["memory"], found["estimate"]
+    what = [options.size, options.workflow, options.sharing]
+    what.append(f"LoRA {options.lora_rank}" if options.lora_rank else "all weights")
+    what += ["checkpointing"] if options.gradient_checkpointing else []
+    held = sum(counted[name] for name in ("learners, held", "engines, weights", "engines, cache"))
+    pairs = (
+        (memory["weights and engine"], held),
+        (memory["most in learn"], counted["most in learn"]),
+    )
+    return [
+        ", ".join(what), f"{found['longest_row']:,}", f"{found['start_seconds']:.0f}",
+        *(f"{seconds[name]:.0f}" for name in ("rollout", "learn", "sync and proof")),
+        *(f"{one / GIB:.1f} / {other / GIB:.1f}" for one, other in pairs),
+        f"{found['largest_sync_gap']:.2g}",
+    ]  # fmt: skip
 
 
 def settings(options: Options, folder: Path, gpu: bool) -> Any:

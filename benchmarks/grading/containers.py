@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeAlias
 
 from benchmarks.grading.figures import RATIONAL, rational
-from benchmarks.grading.sort import Change, Sort, shuffled, with_item
+from benchmarks.grading.sort import Change, Sort, formed, shuffled, with_item
 
 Numbers: TypeAlias = tuple[Fraction, ...]
 Rows: TypeAlias = tuple[Numbers, ...]
@@ -114,13 +114,6 @@ def repeated(numbers: Numbers, rng: Random) -> Numbers:
     return (*numbers, rng.choice(numbers))
 
 
-def braces(numbers: Numbers, rng: Random) -> str:
-    """Braces of a set have several commands."""
-    inside = ", ".join(map(rational, numbers))
-    form = rng.choice([r"\left\{ … \right\}", r"\lbrace … \rbrace", r"\bigl\{…\bigr\}"])
-    return form.replace("…", inside)
-
-
 def same_set(first: Numbers, second: Numbers) -> bool:
     """True if both have the same members."""
     return set(first) == set(second)
@@ -131,7 +124,11 @@ SET = Sort(
     draw_numbers(2, 4),
     written_as(r"\{…\}", [", "]),
     NUMBER_MISSES,
-    (braces, other_separators(r"\{…\}", [r",\,", "; ", ","]), elements_respelled(r"\{…\}")),
+    (
+        formed("braces", lambda numbers: ", ".join(map(rational, numbers))),
+        other_separators(r"\{…\}", [r",\,", "; ", ","]),
+        elements_respelled(r"\{…\}"),
+    ),
     (reordered, repeated),
     same_set,
 )

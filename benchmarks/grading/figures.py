@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import gcd
 from random import Random
 
-from benchmarks.grading.sort import Sort, swapped
+from benchmarks.grading.sort import Sort, formed, swapped
 
 
 def draw_integer(rng: Random) -> int:
@@ -226,16 +226,6 @@ def draw_percentage(rng: Random) -> Decimal:
     return rng.choice([Decimal(rng.randint(1, 99)), Decimal(rng.randint(11, 999)).scaleb(-1)])
 
 
-def percent_word(value: Decimal, rng: Random) -> str:
-    """The word percent is the sign."""
-    return fixed(value) + rng.choice([r"\text{ percent}", r"\text{ per cent}", " percent"])
-
-
-def spaced_percent(value: Decimal, rng: Random) -> str:
-    """A space before the sign has no meaning."""
-    return fixed(value) + rng.choice([r"\,\%", r" \%", r"\text{\%}", "%"])
-
-
 def hundredths(value: Decimal, _: Random) -> str:
     """A percentage is a decimal: its number of hundredths."""
     return fixed(value.scaleb(-2))
@@ -251,7 +241,7 @@ PERCENTAGE = Sort(
     draw_percentage,
     lambda value: rf"{fixed(value)}\%",
     {**DECIMAL_MISSES, "exponent": lambda value, _: value.scaleb(-1)},
-    (percent_word, spaced_percent, hundredths, fraction_of_one),
+    (formed("percent_word", fixed), formed("spaced_percent", fixed), hundredths, fraction_of_one),
 )
 
 DIGITS = "0123456789ABCDEF"
@@ -276,13 +266,6 @@ def literal(value: tuple[int, int]) -> str:
     """Literal of a programming language."""
     number, base = value
     return PREFIXES[base] + in_base(number, base)
-
-
-def typewriter(value: tuple[int, int], rng: Random) -> str:
-    """The font of a literal has no meaning."""
-    return rng.choice([r"\texttt{%s}", r"\mathtt{%s}", r"\text{%s}", r"\mathrm{%s}"]) % literal(
-        value
-    )
 
 
 def small_digits(value: tuple[int, int], _: Random) -> str | None:
@@ -324,7 +307,7 @@ LITERAL = Sort(
     draw_literal,
     literal,
     LITERAL_MISSES,
-    (typewriter, small_digits, subscript),
+    (formed("typewriter", literal), small_digits, subscript),
     same=lambda first, second: first[0] == second[0],
 )
 
@@ -381,13 +364,6 @@ def roman(value: int) -> str:
     return text
 
 
-def roman_font(value: str, rng: Random) -> str:
-    """The font of a Roman numeral has no meaning."""
-    return (
-        rng.choice([r"\mathrm{%s}", r"\textbf{%s}", r"\textrm{%s}", "%s", r"\mathbf{%s}"]) % value
-    )
-
-
 ROMAN_NUMERAL = Sort(
     "Roman numeral",
     lambda rng: roman(rng.choice([rng.randint(4, 60), rng.randint(4, 2030)])),
@@ -399,7 +375,7 @@ ROMAN_NUMERAL = Sort(
             letter := rng.choice(value), rng.choice([c for c in "IVXLCDM" if c != letter])
         ),
     },
-    (roman_font,),
+    (formed("roman_font"),),
 )
 
 

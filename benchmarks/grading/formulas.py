@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from benchmarks.grading.figures import rational
-from benchmarks.grading.sort import Rule, Sort, anywhere
+from benchmarks.grading.sort import Change, Sort, anywhere, formed, rules
 
 Tree: TypeAlias = Any
 """Expression: ("num", rational), ("var", letter), or the name of an operation and its operands."""
@@ -142,68 +142,9 @@ def _value_or_none(tree: Tree, point: Mapping[str, float]) -> complex | None:
     return value if abs(value.imag) < 1e-12 and 1e-6 < abs(value) < 1e6 else None
 
 
-def commute_sum(tree: Tree) -> Tree:
-    """Addition commutes."""
-    return ("add", tree[2], tree[1]) if tree[0] == "add" else None
-
-
-def commute_product(tree: Tree) -> Tree:
-    """Multiplication of numbers commutes."""
-    return ("mul", tree[2], tree[1]) if tree[0] == "mul" else None
-
-
-def distribute(tree: Tree) -> Tree:
-    """Multiplication distributes over addition."""
-    if tree[0] != "mul" or tree[2][0] != "add":
-        return None
-    return "add", ("mul", tree[1], tree[2][1]), ("mul", tree[1], tree[2][2])
-
-
-def root_as_power(tree: Tree) -> Tree:
-    """A square root is the power with exponent one half."""
-    return ("pow", tree[1], num(Fraction(1, 2))) if tree[0] == "sqrt" else None
-
-
-def quotient_as_power(tree: Tree) -> Tree:
-    """A quotient is the product with the power of exponent −1."""
-    return ("mul", tree[1], ("pow", tree[2], num(-1))) if tree[0] == "div" else None
-
-
-def square_as_product(tree: Tree) -> Tree:
-    """A square is a product of two like factors."""
-    return ("mul", tree[1], tree[1]) if tree[0] == "pow" and tree[2] == num(2) else None
-
-
-def expand_fraction(tree: Tree) -> Tree:
-    """A quotient keeps its value if both of its parts are multiplied."""
-    return ("div", ("mul", num(3), tree[1]), ("mul", num(3), tree[2])) if tree[0] == "div" else None
-
-
-def reverse_difference(tree: Tree) -> Tree:
-    """A difference is the negative of the reverse difference."""
-    if tree[0] != "add" or tree[2][0] != "neg":
-        return None
-    return "neg", ("add", tree[2][1], ("neg", tree[1]))
-
-
-NUMBER_MOVES = tuple(
-    map(anywhere, (commute_sum, commute_product, root_as_power, quotient_as_power, expand_fraction,
-                   reverse_difference))
-)  # fmt: skip
-MOVES = (*NUMBER_MOVES, anywhere(distribute), anywhere(square_as_product))
+NUMBER_MOVES = tuple(rules("number").values())
+MOVES = (*NUMBER_MOVES, *rules("letters").values())
 """Moves of an expression with letters."""
-
-
-def other_sign(tree: Tree) -> Tree:
-    """A sum for a difference, or a difference for a sum."""
-    if tree[0] != "add":
-        return None
-    return "add", tree[1], tree[2][1] if tree[2][0] == "neg" else ("neg", tree[2])
-
-
-def other_operator(tree: Tree) -> Tree:
-    """A product for a sum, or a sum for a product."""
-    return {"add": ("mul", *tree[1:]), "mul": ("add", *tree[1:])}.get(tree[0])
 
 
 def other_exponent(tree: Tree) -> Tree:
@@ -216,43 +157,12 @@ def next_constant(tree: Tree) -> Tree:
     return num(tree[1] + 1) if tree[0] == "num" and tree[1].denominator == 1 else None
 
 
-def other_operands(tree: Tree) -> Tree:
-    """A quotient or difference with its operands swapped."""
-    if tree[0] == "div":
-        return "div", tree[2], tree[1]
-    if tree[0] == "add" and tree[2][0] == "neg":
-        return "add", tree[2][1], ("neg", tree[1])
-    return None
-
-
-def other_function(tree: Tree) -> Tree:
-    """A cosine for a sine, or a sine for a cosine."""
-    return {"sin": ("cos", *tree[1:]), "cos": ("sin", *tree[1:])}.get(tree[0])
-
-
-def other_branch(tree: Tree) -> Tree:
-    """The other square root."""
-    return ("neg", tree) if tree[0] == "sqrt" else None
-
-
-def other_letter(tree: Tree) -> Tree:
-    """Another letter."""
-    return ("var", {"x": "y", "y": "x", "a": "b", "b": "a"}.get(tree[1])) if (
-        tree[0] == "var" and tree[1] in "xyab"
-    ) else None  # fmt: skip
-
-
-def without_i(tree: Tree) -> Tree:
-    """A real part for an imaginary one."""
-    return num(1) if tree == ("var", "i") else None
-
-
-RULES: Mapping[str, Rule] = {
-    "sign": other_sign, "operator": other_operator, "exponent": other_exponent,
-    "off by one": next_constant, "operands": other_operands, "function": other_function,
-    "branch": other_branch, "letter": other_letter,
+_MISSED = rules("number_missed")
+MISSES: Mapping[str, Change] = {
+    "sign": _MISSED["sign"], "operator": _MISSED["operator"], "exponent": anywhere(other_exponent),
+    "off by one": anywhere(next_constant), "operands": _MISSED["operands"],
+    "function": _MISSED["function"], "branch": _MISSED["branch"], "letter": _MISSED["letter"],
 }  # fmt: skip
-MISSES = {kind: anywhere(rule) for kind, rule in RULES.items()}
 REAL = Sort("real expression", draw_tree("xyab", 3), tex, MISSES, (), MOVES, same_value)
 
 
@@ -289,11 +199,6 @@ def roman_i(tree: Tree, _: Random) -> str:
     return tex(tree).replace("i", r"\mathrm{i}")
 
 
-def parts_swapped(tree: Tree, rng: Random) -> Tree:
-    """A complex number with its parts swapped: multiplied by i and conjugated."""
-    return anywhere(without_i)(("mul", ("var", "i"), tree), rng)
-
-
 COMPLEX = Sort(
     "complex number",
     draw_complex,
@@ -302,7 +207,7 @@ COMPLEX = Sort(
         "sign": MISSES["sign"],
         "off by one": MISSES["off by one"],
         "branch": MISSES["branch"],
-        "factor i": anywhere(without_i),
+        "factor i": _MISSED["factor_i"],
     },
     (roman_i,),
     NUMBER_MOVES,
@@ -320,17 +225,12 @@ def renamed_argument(tree: Tree, rng: Random) -> str:
     return function_of(rng.choice("tuz"), tree)
 
 
-def assigned(tree: Tree, rng: Random) -> str:
-    """A function maps its argument to its value."""
-    return rng.choice([r"f: x \mapsto {}", r"f\colon x\mapsto {}"]).replace("{}", tex(tree))
-
-
 FUNCTION = Sort(
     "function",
     draw_tree("x", 2),
     lambda tree: function_of("x", tree),
     {kind: change for kind, change in MISSES.items() if kind != "letter"},
-    (renamed_argument, assigned),
+    (renamed_argument, formed("assigned", tex)),
     MOVES,
     same_value,
 )

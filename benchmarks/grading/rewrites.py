@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from random import Random
 
+from benchmarks.grading.sort import RULES, formed
+
 Rewrite = Callable[[str, Random], str]
 _TEXTS = re.compile(r"(\\(?:text|textbf|textit|texttt|textrm|begin|end|SI)\{[^{}]*\})")
 
@@ -96,52 +98,6 @@ TEXT_REWRITES: Sequence[Rewrite] = (
     wide_commas, wide_operators, display_fractions, display_style, sized_brackets, unicode_signs,
     synonyms, outer_braces, final_period,
 )  # fmt: skip
-
-
-def sentence(text: str, rng: Random) -> str:
-    """The last sentence of a solution has the answer in its box."""
-    start = rng.choice(["Hence the result is", "Therefore, the answer is", "So we get", "Thus"])
-    return rf"{start} $\boxed{{{text}}}$."
-
-
-def display(text: str, rng: Random) -> str:
-    """A display is a formula on its own line."""
-    form = rng.choice(["$$\n\\boxed{%s}\n$$", "\\[\n\\boxed{%s}\n\\]", "\\[ \\boxed{%s} \\]"])
-    return "Putting this together:\n\n" + form % text
-
-
-def inline_brackets(text: str, _: Random) -> str:
-    """The brackets of LaTeX around a formula are its dollars."""
-    return rf"The final answer is \(\boxed{{{text}}}\)."
-
-
-def heading(text: str, rng: Random) -> str:
-    """A heading of Markdown names the answer."""
-    head = rng.choice(["**Final Answer**", "### Final Answer", "**Answer:**", "## Answer"])
-    return rf"{head}" + "\n\n" + rf"$\boxed{{{text}}}$"
-
-
-def without_box(text: str, rng: Random) -> str:
-    """An answer behind the words for it needs no box."""
-    form = rng.choice(["The answer is $%s$.", "**Answer:** $%s$", "Final answer: $%s$"])
-    return form % text
-
-
-def framed(text: str, _: Random) -> str:
-    """A frame around a formula is a box."""
-    return rf"Therefore $\fbox{{${text}$}}$."
-
-
-def bold_box(text: str, _: Random) -> str:
-    """Markdown's bold marks have no meaning."""
-    return rf"So the answer is **$\boxed{{{text}}}$**."
-
-
-def tagged(text: str, _: Random) -> str:
-    """A tag of an answer marks it."""
-    return rf"<answer>{text}</answer>"
-
-
-REPLIES: Sequence[Rewrite] = (
-    sentence, display, inline_brackets, heading, without_box, framed, bold_box, tagged,
-)  # fmt: skip
+REPLIES: Sequence[Rewrite] = tuple(
+    formed(name, section="reply_forms") for name in RULES["reply_forms"]
+)

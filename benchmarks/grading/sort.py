@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import operator
+import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
@@ -70,6 +74,77 @@ def anywhere(rule: Rule) -> Change:
     change.__name__ = rule.__name__
     change.__doc__ = rule.__doc__
     return change
+
+
+RULES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+
+
+def rules(section: str) -> dict[str, Change]:
+    """Rewrites of a node anywhere in a tree by name, from a section of `rules.toml`.
+
+    A case is `TREE -> TREE`, in which u, v and w are any nodes and a number is a constant; the
+    first one that fits a node is used, and cases are separated by semicolons.
+    """
+    return {name: anywhere(_rule(name, *rule)) for name, rule in RULES[section].items()}
+
+
+def formed(
+    name: str, write: Callable[[Any], str] = str, section: str = "value_forms"
+) -> Callable[[Any, Random], str]:
+    """Spelling of a value that puts its text into one of the forms in a section of `rules.toml`."""
+    why, *forms = RULES[section][name]
+
+    def spelling(value: Any, rng: Random) -> str:
+        form = rng.choice(forms) if len(forms) > 1 else forms[0]
+        return form.replace("…", write(value))
+
+    spelling.__name__, spelling.__doc__ = name, why
+    return spelling
+
+
+def _rule(name: str, why: str, text: str) -> Rule:
+    cases = [[*map(_read, case.split("->"))] for case in text.split(";")]
+
+    def rule(node: Any) -> Any:
+        for pattern, result in cases:
+            found: dict[str, Any] = {}
+            if _fits(pattern, node, found):
+                return _filled(result, found)
+        return None
+
+    rule.__name__, rule.__doc__ = name, why
+    return rule
+
+
+def _read(text: str) -> Any:
+    """A tree from its text, in which brackets hold a name and operands."""
+    stack: list[list[Any]] = [[]]
+    for token in re.findall(r"[()]|[^\s()]+", text):
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            node = tuple(stack.pop())
+            stack[-1].append(node)
+        else:
+            is_number = token.lstrip("-")[0].isdigit()
+            stack[-1].append(("num", Fraction(token)) if is_number else token)
+    return stack[0][0]
+
+
+def _fits(pattern: Any, node: Any, found: dict[str, Any]) -> bool:
+    if isinstance(pattern, str) and pattern in "uvw":
+        found[pattern] = node
+        return True
+    if not isinstance(pattern, tuple) or not isinstance(node, tuple):
+        return pattern == node
+    pairs = zip(pattern, node, strict=False)
+    return len(pattern) == len(node) and all(_fits(*pair, found) for pair in pairs)
+
+
+def _filled(pattern: Any, found: dict[str, Any]) -> Any:
+    if isinstance(pattern, tuple):
+        return tuple(_filled(part, found) for part in pattern)
+    return found.get(pattern, pattern) if isinstance(pattern, str) else pattern
 
 
 def swapped(text: str, rng: Random) -> str | None:

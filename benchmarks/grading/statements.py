@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.grading.sort import Sort, anywhere, shuffled, swapped, with_item
+from benchmarks.grading.sort import Sort, formed, rules, shuffled, swapped, with_item
 
 Tree: TypeAlias = Any
 """Statement: ("atom", letter), ("not", tree), or ("and" or "or", tree, tree)."""
@@ -79,67 +79,15 @@ def words_of_logic(tree: Tree, _: Random) -> str:
     return statement(tree, WORDS)
 
 
-def commute(tree: Tree) -> Tree:
-    """And, or, union and intersection commute."""
-    return (tree[0], tree[2], tree[1]) if tree[0] in ("and", "or") else None
-
-
-def de_morgan(tree: Tree) -> Tree:
-    """The negation of a conjunction is the disjunction of the negations, and conversely."""
-    if tree[0] != "not" or tree[1][0] not in ("and", "or"):
-        return None
-    name, first, second = tree[1]
-    return {"and": "or", "or": "and"}[name], ("not", first), ("not", second)
-
-
-def distribute(tree: Tree) -> Tree:
-    """And and or distribute over each other, as union and intersection do."""
-    if tree[0] not in ("and", "or") or tree[2][0] not in ("and", "or") or tree[0] == tree[2][0]:
-        return None
-    return tree[2][0], (tree[0], tree[1], tree[2][1]), (tree[0], tree[1], tree[2][2])
-
-
-def associate(tree: Tree) -> Tree:
-    """And, or, union and intersection are associative."""
-    if tree[0] not in ("and", "or") or tree[2][0] != tree[0]:
-        return None
-    return tree[0], (tree[0], tree[1], tree[2][1]), tree[2][2]
-
-
-def double_negation(tree: Tree) -> Tree:
-    """The negation of a negation is the statement."""
-    return ("not", ("not", tree)) if tree[0] == "atom" else None
-
-
-def and_for_or(tree: Tree) -> Tree:
-    """Or for and, or and for or."""
-    return {"and": ("or", *tree[1:]), "or": ("and", *tree[1:])}.get(tree[0])
-
-
-def negated(tree: Tree) -> Tree:
-    """A statement negated, or a negation without its sign."""
-    return tree[1] if tree[0] == "not" else ("not", tree) if tree[0] == "atom" else None
-
-
-def letters_swapped(tree: Tree) -> Tree:
-    """Another letter."""
-    others = {"p": "q", "q": "p", "r": "p", "A": "B", "B": "A", "C": "A"}
-    return ("atom", others[tree[1]]) if tree[0] == "atom" else None
-
-
-STATEMENT_MISSES = {
-    "and/or": anywhere(and_for_or),
-    "sign": anywhere(negated),
-    "letter": anywhere(letters_swapped),
-}
-STATEMENT_MOVES = tuple(map(anywhere, (commute, de_morgan, distribute, associate)))
+STATEMENT_MISSES = rules("statement_missed")
+STATEMENT_MOVES = tuple(rules("statement").values())
 PROPOSITION = Sort(
     "proposition",
     draw_statement("pqr"),
     lambda tree: statement(tree, LOGIC),
     STATEMENT_MISSES,
     (other_signs, words_of_logic),
-    (*STATEMENT_MOVES, anywhere(double_negation)),
+    (*STATEMENT_MOVES, *rules("proposition").values()),
     same_truth,
 )
 
@@ -334,13 +282,6 @@ PERMUTATION = Sort(
 )
 
 
-def bracketed_choice(value: str, rng: Random) -> str:
-    """Brackets, a font or a period mark the letter of a choice."""
-    return rng.choice(
-        ["({})", r"\text{{({})}}", r"\textbf{{({})}}", r"\mathrm{{{}}}", "{}."]
-    ).format(value)
-
-
 CHOICE = Sort(
     "choice",
     lambda rng: rng.choice("ABCDE"),
@@ -350,7 +291,7 @@ CHOICE = Sort(
         if value not in "AE" else None,
         "letter": lambda value, rng: rng.choice([c for c in "ABCDE" if c != value]),
     },
-    (bracketed_choice,),
+    (formed("bracketed_choice"),),
 )  # fmt: skip
 
 Choices: TypeAlias = tuple[tuple[str, ...], str]
@@ -421,11 +362,6 @@ def draw_word(rng: Random) -> str:
                        + letter.upper()])  # fmt: skip
 
 
-def word_font(value: str, rng: Random) -> str:
-    """The font of a word has no meaning."""
-    return rng.choice([r"\textbf{%s}", r"\mathrm{%s}", r"\textit{%s}", r"\text{ %s }"]) % value
-
-
 WORD = Sort(
     "word",
     draw_word,
@@ -439,7 +375,7 @@ WORD = Sort(
         "other word": lambda value, rng: draw_word(rng),
         "element": lambda value, _: value[:-1] if len(value) > 2 else None,
     },
-    (word_font,),
+    (formed("word_font"),),
 )
 
 
@@ -463,7 +399,7 @@ GENOTYPE = Sort(
     draw_genotype,
     lambda value: rf"\text{{{value}}}",
     {"case": other_allele, "element": lambda value, _: value[2:] or None},
-    (word_font,),
+    (formed("word_font"),),
 )
 
 Product: TypeAlias = Any
@@ -533,75 +469,27 @@ def transpose_sign(tree: Product, rng: Random) -> str | None:
     return text.replace("^T", sign) if "^T" in text else None
 
 
-def anticommute(tree: Product) -> Product:
-    """A cross product with its operands swapped has the other sign."""
-    return ("neg", ("cross", tree[2], tree[1])) if tree[0] == "cross" else None
-
-
-def dot_commutes(tree: Product) -> Product:
-    """The dot product and the sum commute."""
-    return (tree[0], tree[2], tree[1]) if tree[0] in ("dot", "plus") else None
-
-
-def triple_product(tree: Product) -> Product:
-    """The scalar triple product is the same for cyclic orders of its vectors."""
-    if tree[0] != "dot" or tree[2][0] != "cross":
-        return None
-    return "dot", tree[2][1], ("cross", tree[2][2], tree[1])
-
-
-def transposed_product(tree: Product) -> Product:
-    """A transpose or inverse of a product is the product of the transposes in the other order."""
-    if tree[0] not in ("T", "inv") or tree[1][0] != "times":
-        return None
-    return "times", (tree[0], tree[1][2]), (tree[0], tree[1][1])
-
-
-def product_associates(tree: Product) -> Product:
-    """The product of matrices is associative."""
-    if tree[0] != "times" or tree[1][0] != "times":
-        return None
-    return "times", tree[1][1], ("times", tree[1][2], tree[2])
-
-
-def joined_transpose(tree: Product) -> Product:
-    """The product of transposes or inverses is that of the product in the other order."""
-    if tree[0] != "times" or tree[1][0] != tree[2][0] or tree[1][0] not in ("T", "inv"):
-        return None
-    return tree[1][0], ("times", tree[2][1], tree[1][1])
-
-
-def factors_swapped(tree: Product) -> Product:
-    """A product that does not commute with its operands swapped."""
-    return (tree[0], tree[2], tree[1]) if tree[0] in ("cross", "times") else None
-
-
-def other_product(tree: Product) -> Product:
+def other_product(tree: Product, _: Random) -> Product:
     """A dot for a cross, a cross for a dot, a difference for a sum."""
     other = {"cross": "dot", "dot": "cross", "plus": "minus"}.get(tree[0])
     vectors = tree[0] == "plus" or (len(tree) > 2 and tree[1][0] == tree[2][0] == "vec")
     return (other, *tree[1:]) if other and vectors else None
 
 
-def without_mark(tree: Product) -> Product:
-    """A matrix without the sign of its transpose or inverse."""
-    return tree[1] if tree[0] in ("T", "inv") else None
-
-
+PRODUCT_MISSES = rules("product_missed")
 PRODUCT = Sort(
     "product of vectors or matrices",
     draw_product,
     formula,
     {
-        "operands": anywhere(factors_swapped),
-        "operator": lambda tree, _: other_product(tree),
+        "operands": PRODUCT_MISSES["operands"],
+        "operator": other_product,
         "sign": lambda tree, _: ("neg", tree),
-        "exponent": anywhere(without_mark),
+        "exponent": PRODUCT_MISSES["exponent"],
     },
     (vector_font, transpose_sign),
-    tuple(map(anywhere, (anticommute, dot_commutes, triple_product, transposed_product,
-                         product_associates, joined_transpose))),
+    tuple(rules("product").values()),
     same_product,
-)  # fmt: skip
+)
 SORTS = (PROPOSITION, ALGEBRA_OF_SETS, QUANTIFIED, CONGRUENCE, PERMUTATION, CHOICE, CHOICES, WORD,
          GENOTYPE, PRODUCT)  # fmt: skip

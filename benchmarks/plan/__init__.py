@@ -1,1 +1,1 @@
-"""Memory and time of a run on GPUs, in advance: `python -m benchmarks.plan`."""
+"""Memory of a run, in advance: `python -m benchmarks.plan`."""

@@ -6,10 +6,8 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from benchmarks.plan.hours import hours, read_rates, run_tokens
 from benchmarks.plan.layouts import SPARE, Layout, Training, layout_fits
 from benchmarks.plan.memory import GIB
 from benchmarks.plan.process import process_memory
@@ -36,9 +34,6 @@ class Options:
     """Number of GPUs; 0: the memory of one process that samples and learns on this CPU."""
     gpu_gib: float = 80.0
     """Memory of each in GiB."""
-    measured: tuple[Path, ...] = ()
-    """Files that benchmarks/gpu/rollout.py and learner.py wrote with --json on such a GPU: their
-    rates are what hours are counted with. Without them hours are unknown."""
     json: bool = False
     """Print one JSON object, in bytes, instead of tables."""
 
@@ -113,25 +108,17 @@ def show_process(plan: dict[str, Any]) -> None:
 
 
 def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
-    """Everything as plain numbers: bytes, tokens and hours."""
+    """Everything as plain numbers of bytes."""
     size = int(options.gpu_gib * GIB)
     room = int(size * (1 - SPARE))
-    rates = read_rates(options.measured, sizes.plan.workflow.name)
-    tokens = run_tokens(sizes)
     layouts = []
-    thinner = sizes.without_role_gradients().layouts(options.gpus, size)
-    for layout, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
-        sampling, learning = hours(tokens, rates, layout.ranks)
+    for layout in sizes.layouts(options.gpus, size):
         layouts.append(
             {
                 "training": layout.training, "ranks": layout.ranks, "shard": layout.shard,
                 "learner_bytes": layout.learner, "bytes": dict(layout.needs),
                 "fits": {column: layout_fits(layout, column, room) for column in layout.needs},
-                "fits_without_role_gradients": {
-                    column: layout_fits(less, column, room) for column in less.needs
-                },
                 "engine_gpus": layout.engine_gpus,
-                "sampling_hours": sampling, "learning_hours": learning,
                 "chosen": is_chosen(layout, options.settings, sizes.training),
             }
         )  # fmt: skip
@@ -146,9 +133,6 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
         "activations_unknown": dict(sizes.uncounted),
         "tokenizer_unknown": sorted(sizes.lent),
         "learner_groups": [group_numbers(sizes, group, room) for group in sizes.learner_groups],
-        "tokens": tokens._asdict(),
-        "reply_tokens": sizes.plan.budgets.reply,
-        "rates": rates._asdict(),
     }
 
 
@@ -324,7 +308,7 @@ def layout_table(plan: dict[str, Any]) -> Any:
     )
     for name in ("trained", "ranks", "shard"):
         table.add_column(name, no_wrap=True)
-    for name in ("learner", *places.values(), "hours"):
+    for name in ("learner", *places.values()):
         table.add_column(name, justify="right", no_wrap=True)
     for layout in plan["layouts"]:
         cells = []
@@ -338,13 +322,11 @@ def layout_table(plan: dict[str, Any]) -> Any:
             spread = layout["engine_gpus"] if column == "split, own GPUs" else 1
             times = f"×{spread}" if spread > 1 else ""
             cells.append(f"[{color}]{short_gib(size)} {word}{times}[/]")
-        parts = (layout["sampling_hours"], layout["learning_hours"])
-        hours = "?" if None in parts else f"{sum(parts):,.1f}"
         mark = "* " if layout["chosen"] else ""
         table.add_row(
             mark + layout["training"], str(layout["ranks"]),
             layout["shard"] + _dagger(layout, plan),
-            short_gib(layout["learner_bytes"]), *cells, hours,
+            short_gib(layout["learner_bytes"]), *cells,
         )  # fmt: skip
     return table
 
@@ -358,24 +340,13 @@ def _dagger(layout: dict[str, Any], plan: dict[str, Any]) -> str:
 
 def remarks(plan: dict[str, Any]) -> list[str]:
     """Remarks below the tables."""
-    tokens, rates = plan["tokens"], plan["rates"]
     chosen = any(layout["chosen"] for layout in plan["layouts"])
     lines = [
         ("* as the settings say. " if chosen else "")
         + "Not counted: CUDA's context, NCCL, graphs of the engine and gaps of the allocator, "
         f"for which {plan['spare']:.0%} of a GPU are left.",
-        f"tokens at most: {tokens['sampled']:,} of replies in training, {tokens['evaluated']:,} in "
-        f"evaluations (one call of every agent, each of {plan['reply_tokens']:,} tokens)"
-        + (f", {tokens['read']:,} of prompts" if tokens["read"] else "; prompts are unknown"),
     ]
-    for what in ("generated", "trained"):
-        if rates[what] is None:
-            script = "rollout" if what == "generated" else "learner"
-            lines.append(
-                f"tokens {what} per second: unknown; benchmarks/gpu/{script}.py --json FILE "
-                "measures it, and --measured FILE takes it"
-            )
-    return lines + layout_remarks(plan) + [f"measured: {line}" for line in rates["sources"]]
+    return lines + layout_remarks(plan)
 
 
 def layout_remarks(plan: dict[str, Any]) -> list[str]:
@@ -392,18 +363,6 @@ def layout_remarks(plan: dict[str, Any]) -> list[str]:
     for model, why in plan["activations_unknown"].items():
         lines.append(
             f"? without activations, which are unknown of {model} ({why}): it may fit or not"
-        )
-    fewer = [
-        layout for layout in layouts if layout["fits_without_role_gradients"] != layout["fits"]
-    ]
-    if fewer:
-        names = ", ".join(
-            f"{layout['training']} on {layout['ranks']} ranks, shard {layout['shard']}"
-            for layout in fewer
-        )
-        lines.append(
-            "with --no-role-gradients, which keeps no gradient of each role, more places fit: "
-            + names
         )
     for model in plan["tokenizer_unknown"]:
         lines.append(

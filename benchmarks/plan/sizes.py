@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -285,16 +284,6 @@ class RunSizes:
     def episodes(self) -> int:
         """Episodes of a step."""
         return self.config.problems * self.plan.samples
-
-    def without_role_gradients(self) -> RunSizes:
-        """The same run, which keeps no gradient of each role."""
-        sizes = copy.copy(self)
-        learners = {
-            name: replace(config, role_gradients=False)
-            for name, config in self.plan.learners.items()
-        }
-        sizes.plan = replace(self.plan, learners=learners)
-        return sizes
 
     @property
     def unsharded(self) -> str:

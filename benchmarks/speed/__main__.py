@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     add("--scale", type=float, default=1.0, help=scale)
     wait = "longest wait for a quiet machine before each benchmark"
     add("--wait", type=float, default=60.0, metavar="SECONDS", help=wait)
-    data = "folder with math_cases.jsonl, math_hostile.jsonl, gsm8k/ and math500/, for math"
+    data = "folder with math_cases.jsonl, gsm8k/ and math500/, for math"
     add("--data", metavar="FOLDER", help=data)
     trl = "Python of an environment with TRL (make env-trl), for learner"
     add("--trl", metavar="PYTHON", help=trl)

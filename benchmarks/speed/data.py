@@ -1,4 +1,4 @@
-"""The files that the benches of the math reward read: labeled cases, GSM8K, MATH-500."""
+"""The files that the bench of the math reward reads: labeled cases, GSM8K, MATH-500."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 Pairs = list[tuple[str, str]]
 """(reply, gold)."""
-
-
-class LabeledCase(NamedTuple):
-    """A reply with its gold, and whether it should be taken for right."""
-
-    id: str
-    category: str
-    kind: str
-    pred: str
-    gold: str
-    expected: bool
 
 
 def json_rows(path: Path) -> list[dict[str, Any]]:
@@ -29,14 +18,6 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def labeled_cases(data: Path) -> list[LabeledCase]:
-    """`math_cases.jsonl`."""
-    return [
-        LabeledCase(*(row[name] for name in LabeledCase._fields))
-        for row in json_rows(data / "math_cases.jsonl")
-    ]
 
 
 def gsm_step(data: Path, prompts: int = 128, samples: int = 16) -> Pairs:

@@ -3,37 +3,35 @@
 Three runs of one setting, `max_staleness` 0 and 1, and 2 with weights that change in flight, each
 with a vLLM engine in a process of its own, take turns step by step; the first step of each is left
 out, since it has nothing to overlap with. It needs two cores, one of which samples while the other
-learns: read the wall time. `hidden` is the share of the shorter of sampling and learning that the
-overlap took off the step, of the runs that overlap.
+learns: read the wall time.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from benchmarks.harness.machine_load import tree_seconds
 from benchmarks.harness.record import Row
-from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, summary
+from benchmarks.harness.timing import Lap, Workload, measure_lap, summary
 from flowzoo.extras import is_installed
 
-PARTS = ("time/rollout", "time/learn", "time/wait", "time/sync", "time/sync_check")
+if TYPE_CHECKING:
+    from flowzoo.baselines.training.trainer import Trainer
+
 PROBLEMS = 16
 """Problems of a step, eight voting episodes each."""
 
 
-def timed_step(trainer: Any, step: int) -> tuple[Lap, dict[str, float]]:
-    """A step, and the wall seconds of its parts."""
-    row: dict[str, Any] = {}
+def timed_step(trainer: Trainer, step: int) -> Lap:
+    """The time of a step."""
 
     def work() -> int:
-        row.update(trainer.iterate(step))
+        trainer.iterate(step)
         return 1
 
-    lap = measure_lap(work, tree_seconds)
-    return lap, {"step": lap.wall} | {name: row.get(name, 0.0) for name in PARTS}
+    return measure_lap(work, tree_seconds)
 
 
 def measure(workload: Workload) -> Iterator[Row]:
@@ -46,7 +44,6 @@ def measure(workload: Workload) -> Iterator[Row]:
 
     names = ("in turn", "overlapping", "in flight")
     laps: dict[str, list[Lap]] = {name: [] for name in names}
-    parts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         trainers: dict[str, Trainer] = {}
         try:
@@ -61,23 +58,9 @@ def measure(workload: Workload) -> Iterator[Row]:
                 trainers[name] = Trainer(config)
             for step in range(1, workload.rounds + 2):
                 for name, trainer in trainers.items():
-                    lap, row = timed_step(trainer, step)
-                    if step > 1:
-                        laps[name].append(lap)
-                        parts[name].append(row)
+                    lap = timed_step(trainer, step)
+                    laps[name] += [lap] if step > 1 else []
         finally:
             for trainer in trainers.values():
                 trainer.close()
-    middle = {
-        name: {part: digits(statistics.median(row[part] for row in rows)) for part in rows[0]}
-        for name, rows in parts.items()
-    }
-    shorter = min(middle[names[0]]["time/rollout"], middle[names[0]]["time/learn"])
-    hidden = {
-        name: digits((middle[names[0]]["step"] - middle[name]["step"]) / shorter)
-        for name in names[1:]
-    }
-    yield {
-        "case": "voting", "unit": "step", "seconds": middle, "hidden": hidden,
-        "contenders": summary(laps),
-    }  # fmt: skip
+    yield {"case": "voting", "unit": "step", "contenders": summary(laps)}

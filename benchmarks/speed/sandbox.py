@@ -5,8 +5,8 @@ that a busy machine slows all of them. The peers: `fork+exec` starts `python -I 
 isolation; `docker exec` starts it in a warm container and `docker run --rm` in a new one, as
 commands; `exec API` and `run API` do the same through the engine's API, without a client program,
 and the latter without waiting for the container's removal. All containers are locked down like the
-sandbox's own; an exec'ed program finds what the one before it left in /tmp. Latencies are of one
-program at a time. CPU time does not see what a Docker engine does: read the wall time.
+sandbox's own; an exec'ed program finds what the one before it left in /tmp. CPU time does
+not see what a Docker engine does: read the wall time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.record import Row
-from benchmarks.harness.timing import Contender, Workload, digits, race
+from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.docker.boxes import owner_labels, remove_all
 from flowzoo.sandbox.docker.container import USER_ID, container_config, profile_text
@@ -158,21 +157,8 @@ def pooled(sandbox: Sandbox, count: int) -> int:
     return count
 
 
-def latencies(method: Callable[[], object], count: int) -> Row:
-    """Milliseconds of programs one at a time."""
-    taken = []
-    for _ in range(count):
-        start = time.perf_counter()
-        method()
-        taken.append(1e3 * (time.perf_counter() - start))
-    taken.sort()
-    places = {"p50": 0.5, "p99": 0.99}
-    found = {name: taken[min(count - 1, int(share * count))] for name, share in places.items()}
-    return {"programs": count} | {name: digits(value) for name, value in found.items()}
-
-
 def measure(workload: Workload) -> Iterator[Row]:
-    """Throughput of everything in turns, then latencies."""
+    """Throughput of everything in turns."""
     workers = 2 * usable_cores()
     tiers, programs = usable_tiers(), workload.scaled(PROGRAMS, 8)
     peers: dict[str, tuple[Callable[[], None], int]] = {"fork+exec": (exec_process, programs // 4)}
@@ -210,7 +196,3 @@ def measure(workload: Workload) -> Iterator[Row]:
             "case": f"trivial programs, {workers} in flight", "unit": "program", "absent": absent,
             **race(contenders, workload.rounds, tree=True),
         }  # fmt: skip
-        alone = {name: latencies(method, count) for name, (method, count) in peers.items()}
-        for name, pool in pools.items():
-            alone[f"sandbox, {name}"] = latencies(lambda pool=pool: pooled(pool, 1), programs)
-        yield {"case": "one program at a time", "ms": alone}

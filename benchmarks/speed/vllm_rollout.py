@@ -4,14 +4,12 @@ Voting episodes, 256 in flight (64 problems of a paragraph each, eight episodes 
 through the rollout engine with a model of random weights. Then `LLM.generate` of vLLM gets all
 their prompts at once, with the same lengths, seeds and log-probs: it knows the aggregators' prompts
 in advance, which no rollout can. Both take turns in one process, prefix caches emptied before each.
-Further, on some of the prompts: `LLM.generate` without seeds and log-probs, transformers in
-batches, and one request at a time. A unit is a sampled token. At 0.8 million parameters the
-engine's own work per token is most of the time.
+A unit is a sampled token. At 0.8 million parameters the engine's own work per token is most of the
+time.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import tempfile
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.record import Row
-from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, spread, summary
+from benchmarks.harness.timing import Lap, Workload, measure_lap, spread, summary
 from flowzoo.extras import is_installed
 
 SIZES = ("25m", "pocket")
@@ -40,10 +38,6 @@ class VllmLoad:
     """Episodes that run at a time."""
     max_tokens: int = 32
     """Longest reply; about one token in 32 ends a reply, so lengths have a long tail."""
-    some: int = 512
-    """Requests of the further rows that are sampled in batches."""
-    alone: int = 12
-    """Requests of the one-at-a-time row."""
 
 
 def write_model(size: str, folder: Path) -> int:
@@ -117,23 +111,18 @@ def rollout(workflow: Any, player: Any, load: VllmLoad, seed: int) -> tuple[list
     return calls, measure_lap(play)
 
 
-def raw(llm: Any, calls: Sequence[Any], *, plain: bool) -> Lap:
+def raw(llm: Any, calls: Sequence[Any]) -> Lap:
     """`LLM.generate` of the calls' prompts with the calls' lengths, all at once."""
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": list(call.prompt_ids)} for call in calls]
-    params = []
-    for number, call in enumerate(calls):
-        ours: dict[str, Any] = {"seed": number, "logprobs": 0, "flat_logprobs": True}
-        params.append(
-            SamplingParams(
-                temperature=1.0,
-                max_tokens=len(call.output_ids),
-                ignore_eos=True,
-                detokenize=plain,
-                **({} if plain else ours),
-            )
+    params = [
+        SamplingParams(
+            temperature=1.0, max_tokens=len(call.output_ids), ignore_eos=True, detokenize=False,
+            seed=number, logprobs=0, flat_logprobs=True,
         )
+        for number, call in enumerate(calls)
+    ]  # fmt: skip
     llm.reset_prefix_cache()
 
     def generate() -> int:
@@ -143,32 +132,11 @@ def raw(llm: Any, calls: Sequence[Any], *, plain: bool) -> Lap:
     return measure_lap(generate)
 
 
-def answer_all(player: Any, calls: Sequence[Any], *, alone: bool) -> Lap:
-    """The calls' own prompts through a policy: in one go, or one after the other."""
-    from flowzoo.agents import Request
-
-    requests = [
-        Request((call.episode, call.agent, call.turn), call.agent, call.role, call.messages)
-        for call in calls
-    ]
-
-    async def ask() -> list[Any]:
-        if not alone:
-            return await player.generate(requests)
-        return [(await player.generate([request]))[0] for request in requests]
-
-    def work() -> int:
-        return sum(len(row.output_ids) for row in asyncio.run(ask()))
-
-    return measure_lap(work)
-
-
 def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
     """All contenders with a model of one size."""
     from vllm import LLM
 
     from flowzoo.agents import Sampling
-    from flowzoo.agents.hf.policy import TransformersPolicy
     from flowzoo.agents.vllm.engine import VLLMEngine
     from flowzoo.agents.vllm.policy import VLLMPolicy
     from flowzoo.agents.vllm.settings import engine_fields
@@ -179,36 +147,23 @@ def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
         engine = VLLMEngine.local(folder, settings())
         engine.stop_ids = tuple(range(0, 768, 32))
         llm = LLM(**engine_fields(folder, settings(), cpu=True))
-        theirs = TransformersPolicy.from_pretrained(folder, sampling=sampling, max_batch=256)
-        theirs._stop_ids = frozenset(engine.stop_ids)
         workflow = voting(Path(folder), load.problems)
         few = replace(load, problems=min(4, load.problems))
         rollout(workflow, VLLMPolicy(engine, sampling=sampling), few, seed=99)  # warms up
         laps: dict[str, list[Lap]] = {"generate": [], "rollout": []}
         hits: list[float] = []
-        calls: list[Any] = []
         for number in range(rounds):
             player = VLLMPolicy(engine, sampling=sampling)
             engine.backend.reset_cache()
             calls, lap = rollout(workflow, player, load, seed=number)
             laps["rollout"].append(lap)
             hits.append(player.stats.cache_hits)
-            laps["generate"].append(raw(llm, calls, plain=False))
-        engine.backend.reset_cache()
-        one = VLLMPolicy(engine, sampling=sampling)
-        further = {
-            "generate, plain": raw(llm, calls[: load.some], plain=True),
-            "transformers, batched": answer_all(theirs, calls[: load.some], alone=False),
-            "vLLM, one at a time": answer_all(one, calls[: load.alone], alone=True),
-        }
+            laps["generate"].append(raw(llm, calls))
         engine.close()
         del llm
     return {
         "case": f"{parameters / 1e6:.1f} million parameters", "unit": "sampled token",
         "prefix_cache_hits": spread(hits), "contenders": summary(laps),
-        "tokens_per_cpu_second": {
-            name: digits(lap.units / lap.cpu) for name, lap in further.items()
-        },
     }  # fmt: skip
 
 
@@ -221,9 +176,7 @@ def measure(workload: Workload) -> Iterator[Row]:
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     prepare_environment(cpu=True)
-    whole = VllmLoad()
-    load = replace(
-        whole, problems=workload.scaled(whole.problems), some=workload.scaled(whole.some)
-    )
+    load = VllmLoad()
+    load = replace(load, problems=workload.scaled(load.problems))
     for size in SIZES:
         yield measure_size(size, load, max(1, workload.rounds // 3))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from scipy.stats import binomtest
 
@@ -13,6 +14,9 @@ from flowzoo.aliases import Floats
 
 EVALUATIONS = 20
 RESAMPLES = 200
+PLANTED: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("truth.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +19,7 @@ from flowzoo.baselines.diagnostics.cliff import (
 )
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.stats import ends_after
-from studies.truth.common import EVALUATIONS, RESAMPLES, Options, error, upper_bound
+from studies.truth.common import EVALUATIONS, PLANTED, RESAMPLES, Options, error, upper_bound
 from studies.truth.simulation import (
     course,
     simulate,
@@ -105,11 +104,10 @@ def _wobbling(deviation: float) -> Truth:
     return lambda rng: [0.6 + deviation * rng.standard_normal(EVALUATIONS)]
 
 
-def cliff_table(options: Options) -> None:
-    """Print the table."""
-    resamples_check(options)
-    print(
-        f"\n{'items':>5} {'seeds':>5} {'truth':20} {'lost <2.5':>9} {'called':>6} {'<':>6} "
+def cliff_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'items':>5} {'seeds':>5} {'truth':20} {'lost <2.5':>9} {'called':>6} {'<':>6} "
         f"{'2.5 to 5':>9} {'5 or more':>9} {'untold':>6} {'peak error':>14} {'naive peak':>14} "
         f"{'se':>6} {'true':>6} {'covers':>6}"
     )
@@ -121,7 +119,7 @@ def cliff_table(options: Options) -> None:
         for items in options.items:
             for row in rows:
                 rng = np.random.default_rng([options.seed, items])
-                print(cliff_line(row, items, count, rng), flush=True)
+                yield cliff_line(row, items, count, rng)
 
 
 def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator) -> str:
@@ -163,54 +161,15 @@ def true_drop(course: Floats) -> float:
     return float(course.max() - course @ ends_after(len(course), LAST)[:, course.argmax()])
 
 
-def resamples_check(options: Options) -> None:
-    """Print the standard error from few resamples beside that from as many as a verdict takes."""
-    rng = np.random.default_rng(options.seed)
-    for items in options.items:
-        scores = simulate_seeds([course(0.05, EVALUATIONS)], items, rng)
-        start = time.process_time()
-        full = [find_cliff(scores, range(EVALUATIONS), seed=n).se for n in range(10)]
-        middle = time.process_time()
-        few = [
-            find_cliff(scores, range(EVALUATIONS), resamples=RESAMPLES, seed=n).se
-            for n in range(10)
-        ]
-        end = time.process_time()
-        print(
-            f"{items} items, 1 seed: se {np.mean(full):.3%} +- {np.std(full):.3%} in "
-            f"{100 * (middle - start):.0f} ms with 2000 resamples, {np.mean(few):.3%} +- "
-            f"{np.std(few):.3%} in {100 * (end - middle):.0f} ms with {RESAMPLES}"
-        )
-
-
-COURSES: dict[str, Sequence[float]] = {
-    "flat, 3 evaluations": [0.6] * 3,
-    "rises, 3 evaluations": [0.4, 0.6, 0.7],
-    "flat, 5 evaluations": [0.6] * 5,
-    "rises, 5 evaluations": [0.40, 0.46, 0.59, 0.73, 0.78],
-    "flat, 7 evaluations": [0.6] * 7,
-    "flat at 10 %": [0.1] * 7,
-    "flat, 20 evaluations": [0.6] * 20,
-    "3: falls by 30": [0.4, 0.7, 0.4],
-    "5: falls by 25 at the end": [0.77, 0.75, 0.72, 0.58, 0.52],
-    "5: falls by 27 in one": [0.26, 0.60, 0.79, 0.70, 0.52],
-    "5: 82 to 18": [0.82, 0.6, 0.4, 0.25, 0.18],
-    "7: falls by 17 and stays": [0.4, 0.6, 0.7, 0.6, 0.53, 0.53, 0.53],
-    "7: dips by 25 and recovers": [0.4, 0.6, 0.7, 0.45, 0.7, 0.7, 0.7],
-    "7: dips by 40 and recovers": [0.4, 0.6, 0.7, 0.30, 0.7, 0.7, 0.7],
-}
-"""True courses of single runs; those after the seventh fall."""
-
-
-def falls_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'items':>5} {'truth':28} {'cliff':>6} {'falling':>8} {'fell':>6} {'<':>6} "
+def falls_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'items':>5} {'truth':28} {'cliff':>6} {'falling':>8} {'fell':>6} {'<':>6} "
         f"{'too few evaluations':>20} {'items':>6} {'none':>6} {'online':>7} {'<':>6}"
     )
     count = options.power_simulations
     for items in (60, 160):
-        for place, (name, course_of) in enumerate(COURSES.items()):
+        for place, (name, course_of) in enumerate(PLANTED["courses"].items()):
             rng = np.random.default_rng([options.seed, items, place])
             verdicts: list[str] = []
             online = 0
@@ -223,10 +182,9 @@ def falls_table(options: Options) -> None:
                 online += any(find_collapse(rows[: end + 1]) for end in steps)
             fell = sum(verdict in FELL for verdict in verdicts)
             share = {name: verdicts.count(name) / count for name in get_args(CliffVerdict)}
-            print(
+            yield (
                 f"{items:5} {name:28} {share['cliff']:6.1%} {share['falling']:8.1%} "
                 f"{fell / count:6.1%} {upper_bound(fell, count):6.1%} "
                 f"{share['not enough evaluations']:20.1%} {share['not enough items']:6.1%} "
-                f"{share['no cliff']:6.1%} {online / count:7.1%} {upper_bound(online, count):6.1%}",
-                flush=True,
+                f"{share['no cliff']:6.1%} {online / count:7.1%} {upper_bound(online, count):6.1%}"
             )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,17 +11,17 @@ from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
 from flowzoo.baselines.diagnostics.capture import find_captures
 from flowzoo.baselines.training.metrics import spike
-from studies.truth.common import Options, upper_bound
+from studies.truth.common import PLANTED, Options, upper_bound
 from studies.truth.simulation import (
     simulate_capture,
     simulate_gram,
 )
 
 
-def spikes_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14} {'by 5 medians':>13}"
+def spikes_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'norms':36} {'runs with one':>13} {'<':>6} {'planted found':>14} {'by 5 medians':>13}"
     )
     for name, spread, solved, planted in (
         ("learns", 0.3, False, 0), ("learns, wide norms", 0.6, False, 0),
@@ -46,7 +45,7 @@ def spikes_table(options: Options) -> None:
             hits += len(called & set(places.tolist()))
         found = f"{hits / (planted * options.simulations):14.1%}" if planted else "             -"
         count = options.simulations
-        print(
+        yield (
             f"{name:36} {runs / count:13.1%} {upper_bound(runs, count):6.1%} {found} "
             f"{alone / count:13.1%}"
         )
@@ -56,10 +55,10 @@ LENGTHS = ((1, 1, 1), (16, 4, 1), (1, 1, 0), (1, 1, 1, 1, 1), (16, 8, 4, 2, 1))
 """Relative lengths of the slots' expected gradients."""
 
 
-def amplification_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'lengths':12} {'slots are':10} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
+def amplification_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'lengths':12} {'slots are':10} {'SNR':>5} {'probes':>6} {'truth':>6} {'value':>6} "
         f"{'naive':>6} {'covers':>7} {'bounded':>8} {'width':>6} {'over':>7} {'eff.':>5} "
         f"{'found':>6}"
     )
@@ -74,11 +73,11 @@ def amplification_table(options: Options) -> None:
             for snr in (10.0, 1.0, 0.3, 0.1):
                 for probes in (1, 10):
                     means = [apart[:, None] * ways]
-                    print(amplification_line(title, means, snr, probes, options), flush=True)
+                    yield amplification_line(title, means, snr, probes, options)
     apart = np.array([16, 4, 1]) / math.sqrt(91)
     for snr in (10.0, 1.0, 0.3):
         means = [np.roll(apart, run)[:, None] * np.eye(1, 3) for run in range(3)]
-        print(amplification_line(f"{'16:4:1':12} {'turned':10}", means, snr, 12, options))
+        yield amplification_line(f"{'16:4:1':12} {'turned':10}", means, snr, 12, options)
 
 
 def amplification_line(
@@ -112,45 +111,24 @@ def amplification_line(
     )
 
 
-CAPTURES: dict[str, dict[str, Any]] = {
-    "mass and form": {"excess": 0.25, "moved": 0.8},
-    "weak mass and form": {"excess": 0.15, "moved": 0.8},
-    "mass, half the way": {"excess": 0.25, "moved": 0.5},
-    "mass and form, 6 voters": {"excess": 0.12, "moved": 0.8, "voters": 6},
-    "mass and form, 12 voters": {"excess": 0.065, "moved": 0.8, "voters": 12},
-    "form alone, 12 voters": {"excess": 0.0, "moved": 0.8, "voters": 12},
-    "mass alone": {"excess": 0.25, "moved": 0.0},
-    "mass alone, roles alike": {"excess": 0.25, "moved": 0.0, "apart": 0.0},
-    "form alone": {"excess": 0.0, "moved": 0.8},
-    "form, noisy mass": {"excess": 0.0, "moved": 0.8, "noise": 0.1},
-    "noise alone": {"excess": 0.0, "moved": 0.0},
-    "noise alone, roles alike": {"excess": 0.0, "moved": 0.0, "apart": 0.0},
-}
-"""Plants of `simulate_capture` in each row."""
-
-
-def capture_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
+def capture_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'planted':26} {'captured by voters':>20} {'<':>6} {'mass':>6} {'form':>6} "
         f"{'by aggregator':>14}"
     )
-    for place, (name, planted) in enumerate(CAPTURES.items()):
+    for place, (name, planted) in enumerate(PLANTED["captures"].items()):
         rng = np.random.default_rng([options.seed, place])
         voters, others = [], []
         for _ in range(options.simulations):
-            run = simulate_capture(planted["excess"], planted["moved"], rng,
-                                   noise=planted.get("noise", 0.05),
-                                   apart=planted.get("apart", 1.0),
-                                   voters=planted.get("voters", 3))  # fmt: skip
+            run = simulate_capture(rng=rng, **planted)
             for one in find_captures(*run, draws=200):
                 (voters if one.by == "generator" else others).append(one)
         found = sum(one.captured for one in voters)
-        print(
+        yield (
             f"{name:26} {found:6}/{len(voters):<5} {found / len(voters):6.1%} "
             f"{upper_bound(found, len(voters)):6.1%} "
             f"{np.mean([one.dominant for one in voters]):6.1%} "
             f"{np.mean([one.moved for one in voters]):6.1%} "
-            f"{np.mean([one.captured for one in others]):14.1%}",
-            flush=True,
+            f"{np.mean([one.captured for one in others]):14.1%}"
         )

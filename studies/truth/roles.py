@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,32 +20,19 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     no_longer_asked,
 )
 from flowzoo.envs.api.registry import make_workflow
-from studies.truth.common import EVALUATIONS, Options, upper_bound
-from studies.truth.scripted_runs import judge_skill, scripted_episodes
+from studies.truth.common import EVALUATIONS, PLANTED, Options, upper_bound
+from studies.truth.scripted_runs import Skill, judge_skill, scripted_episodes
 from studies.truth.simulation import (
     simulate_team,
 )
 
-JUDGED_SHARES: dict[str, tuple[float, float, float, float]] = {
-    "no change": (0.58, 0.58, 0.9, 0.9),
-    "at chance throughout": (0.5, 0.5, 0.5, 0.5),
-    "half as many": (0.6, 0.3, 0.9, 0.95),
-    "TPR .58 to .35": (0.58, 0.35, 0.9, 0.9),
-    "never accepted": (0.1, 0.1, 0.9, 0.9),
-    "TPR .58 to .15": (0.58, 0.15, 0.9, 0.95),
-    "TPR .58 to .08": (0.58, 0.08, 0.9, 1.0),
-    "TPR 1 to 0": (1.0, 0.0, 0.7, 1.0),
-    "TNR .6 to .08": (0.89, 0.95, 0.6, 0.08),
-}
-"""True TPR before and at the end, TNR likewise; the last four are collapses."""
 
-
-def checkers_table(options: Options) -> None:
-    """Print the tables of judges and of choosers."""
-    print(f"\n{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}")
+def checkers_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}"
     count = options.simulations
     for items in (60, 160):
-        for place, (name, (tpr, end_tpr, tnr, end_tnr)) in enumerate(JUDGED_SHARES.items()):
+        for place, (name, (tpr, end_tpr, tnr, end_tnr)) in enumerate(PLANTED["judges"].items()):
             rng = np.random.default_rng([options.seed, items, place])
             verdicts: list[str] = []
             online = 0
@@ -53,13 +41,12 @@ def checkers_table(options: Options) -> None:
                 verdicts += ["none" if one.born else one.verdict for one in judges(rows)]
                 online += find_collapse(rows) is not None
             bad = sum(verdict.endswith("everything") for verdict in verdicts)
-            print(
+            yield (
                 f"{items:8} {name:24} {verdicts.count('rejects everything') / count:8.1%} "
                 f"{verdicts.count('accepts everything') / count:8.1%} "
-                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}",
-                flush=True,
+                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}"
             )
-    print(f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}")
+    yield f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}"
     for items in (60, 160):
         for before, after in ((1 / 3, 1 / 3), (0.7, 0.7), (0.7, 0.8), (0.33, 0.97), (0.97, 0.97)):
             rng = np.random.default_rng([options.seed, items, round(100 * after)])
@@ -69,10 +56,9 @@ def checkers_table(options: Options) -> None:
             ]
             bad = sum(one is not None and one.collapsed for one in found)
             always = sum(one is not None and one.always for one in found)
-            print(
+            yield (
                 f"{items:8} {f'{before:.0%} to {after:.0%}':24} {bad / count:9.1%} "
-                f"{upper_bound(bad, count):6.1%} {always / count:7.1%}",
-                flush=True,
+                f"{upper_bound(bad, count):6.1%} {always / count:7.1%}"
             )
 
 
@@ -100,27 +86,13 @@ def choosing_team(items: int, share: float, rng: np.random.Generator) -> list[di
     return [one if rng.random() < share else two for one, two in zip(fixed, other, strict=True)]
 
 
-TEAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing changes": ({}, {}),
-    "nothing, at 10 %": ({"skill": 0.1}, {"skill": 0.1}),
-    "all gain": ({"skill": 0.4}, {"skill": 0.6}),
-    "skill 50 to 40 %": ({"skill": 0.5}, {"skill": 0.4}),
-    "skill 38 to 2 %, alone": ({"skill": 0.38}, {"skill": 0.02, "alone": 0.7}),
-    "skill 60 to 25 %": ({"skill": 0.6}, {"skill": 0.25}),
-    "same reply": ({}, {"constant": True}),
-    "copies": ({}, {"copies": True}),
-}
-"""Plants of `simulate_team` before and at the end; the last four are deaths."""
-
-
-def dead_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'planted':24} {'skill':>7} {'alone':>7} {'constant':>8} {'copy':>7} {'any':>7} "
-        f"{'<':>6}"
+def dead_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'planted':24} {'skill':>7} {'alone':>7} {'constant':>8} {'copy':>7} {'any':>7} {'<':>6}"
     )
     count = options.power_simulations
-    for place, (name, (before, after)) in enumerate(TEAMS.items()):
+    for place, (name, (before, after)) in enumerate(PLANTED["teams"].items()):
         rng = np.random.default_rng([options.seed, place])
         kinds: list[str] = []
         teams = 0
@@ -137,54 +109,34 @@ def dead_table(options: Options) -> None:
             kinds += found
             teams += bool(found)
         rates = [kinds.count(kind) / count for kind in ("skill", "alone", "constant", "copy")]
-        print(
+        yield (
             f"{name:24} {rates[0]:7.1%} {rates[1]:7.1%} {rates[2]:8.1%} {rates[3]:7.1%} "
-            f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}",
-            flush=True,
+            f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}"
         )
 
 
-FAIR, COLLAPSED = judge_skill(0.6, 0.8), judge_skill(0.05, 1.0)
-STAMP = judge_skill(0.97, 0.05)
-SEARCH = {"verifier": 0.95, "searcher": 0.85, "answerer": 0.9}
-PLANTED: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
-    ("eval_opt", "nothing", {"generator": 0.6, "evaluator": FAIR},
-     {"generator": 0.6, "evaluator": FAIR}, ""),
-    ("eval_opt", "the generator gains", {"generator": 0.4, "evaluator": FAIR},
-     {"generator": 0.7, "evaluator": FAIR}, ""),
-    ("eval_opt", "the evaluator rejects all, the generator gains",
-     {"generator": 0.4, "evaluator": FAIR}, {"generator": 0.65, "evaluator": COLLAPSED},
-     "evaluator"),
-    ("eval_opt", "the evaluator accepts all", {"generator": 0.5, "evaluator": FAIR},
-     {"generator": 0.5, "evaluator": STAMP}, "evaluator"),
-    ("eval_opt", "the generator falls", {"generator": 0.7, "evaluator": FAIR},
-     {"generator": 0.35, "evaluator": FAIR}, "generator"),
-    ("voting", "nothing", {"generator": 0.6, "aggregator": 0.8},
-     {"generator": 0.6, "aggregator": 0.8}, ""),
-    ("voting", "the aggregator falls, the generators gain", {"generator": 0.55, "aggregator": 0.95},
-     {"generator": 0.65, "aggregator": 0.45}, "aggregator"),
-    ("voting", "the generators fall", {"generator": 0.7, "aggregator": 0.8},
-     {"generator": 0.3, "aggregator": 0.8}, "generator"),
-    ("orch_workers", "the synthesizer falls",
-     {"orchestrator": 0.9, "worker": 0.6, "synthesizer": 0.8},
-     {"orchestrator": 0.9, "worker": 0.6, "synthesizer": 0.5}, "synthesizer"),
-    ("search_team", "the answerer falls", SEARCH, SEARCH | {"answerer": 0.55}, "answerer"),
-    ("search_team", "the searcher falls", SEARCH, SEARCH | {"searcher": 0.15}, "searcher"),
-]  # fmt: skip
-"""Workflow, what is planted, skills before and now, and the culprit."""
 NOBODY = 3
 """Factor on the pairs of rows without a culprit, whose rate is the smaller one."""
 
 
-def blame_table(options: Options) -> None:
-    """Print the table."""
-    print(
-        f"\n{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
+def skills_of(planted: dict[str, Any]) -> dict[str, Skill]:
+    """Skills of the roles; those of a judge are two shares."""
+    return {
+        role: judge_skill(*skill) if isinstance(skill, list) else skill
+        for role, skill in planted.items()
+    }
+
+
+def blame_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield (
+        f"{'workflow':13} {'planted':48} {'culprit':12} {'right':>6} {'other':>6} {'nobody':>7} "
         f"{'cost':>6}"
     )
     right_of = wrong_of = planted_of = total = false_of = clean_of = 0
     first = 10_000 * options.seed
-    for name, what, before, now, culprit in PLANTED:
+    for row in PLANTED["blame"]:
+        name, culprit = row["workflow"], row.get("culprit", "")
         task = "search" if name == "search_team" else "math"
         workflow = make_workflow(name, task, level=1)
         problems = distinct_problems(workflow.task, "validation", 200)
@@ -193,7 +145,7 @@ def blame_table(options: Options) -> None:
         for number in range(options.blames * (1 if culprit else NOBODY)):
             parts = [
                 scripted_episodes(workflow, problems, skills, first + 2 * number + place)
-                for place, skills in enumerate((before, now))
+                for place, skills in enumerate(map(skills_of, (row["before"], row["now"])))
             ]
             found = find_blame(workflow, problems, *parts)
             assert found is not None
@@ -206,13 +158,12 @@ def blame_table(options: Options) -> None:
         else:
             false_of, clean_of = false_of + other, clean_of + len(blamed)
         wrong_of, total = wrong_of + other, total + len(blamed)
-        print(
-            f"{name:13} {what:48} {culprit or '-':12} {right / len(blamed):6.1%} "
+        yield (
+            f"{name:13} {row['planted']:48} {culprit or '-':12} {right / len(blamed):6.1%} "
             f"{other / len(blamed):6.1%} {nobody / len(blamed):7.1%} "
-            f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}",
-            flush=True,
+            f"{100 * float(np.mean(costs)) if costs else math.nan:6.1f}"
         )
-    print(
+    yield (
         f"planted culprits blamed: {right_of} of {planted_of} ({right_of / planted_of:.1%}); "
         f"somebody blamed wrongly: {wrong_of} of {total} (upper bound "
         f"{upper_bound(wrong_of, total):.1%}), where nobody was to blame {false_of} of {clean_of} "

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.program_kills import Run, lines_of, play_killed, play_with_killed_programs
+from benchmarks.program_kills import Run, lines_of, play_killed
 
 pytestmark = pytest.mark.full
 
@@ -20,14 +20,6 @@ def test_killed_training_goes_on_and_equals_one_that_was_not_killed(tmp_path):
     row = play_killed(lines_of(tmp_path)[3], tmp_path, 1, random.Random(0))
     assert row["kills"] == 1
     assert (row["differing"], row["orphans"]) == ([], [])
-
-
-def test_a_killed_program_ends_its_own_episode_with_a_reason(tmp_path):
-    line = lines_of(tmp_path)[1]
-    row = play_with_killed_programs(line, tmp_path / "out", 3, random.Random(0))
-    assert row["kills"] == 3
-    assert row["ends"] == {"answer": 45, "crash: signal 9": 3}
-    assert (row["twice"], row["orphans"]) == (0, [])
 
 
 def test_programs_end_with_a_command_that_is_killed(tmp_path):

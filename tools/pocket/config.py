@@ -90,14 +90,11 @@ class PocketConfig:
     """CPU threads of torch, for they decide how sums are rounded; 0 leaves torch's own choice."""
     device: str = "cpu"
     """Where it is trained, e.g. `cuda`; only on a CPU does the same command give the same files."""
-    save_seconds: float = 60.0
-    """How often the unfinished model is saved. A command that is killed goes on from there when it
-    is given again."""
 
     def __post_init__(self) -> None:
         """Check the task, the folder and the numbers."""
         steps, hasty_steps = self.schedule
-        for name in ("steps", "batch", "lr", "matrix_lr", "context", "save_seconds"):
+        for name in ("steps", "batch", "lr", "matrix_lr", "context"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"`{name}` must be greater than 0, got {value}")
@@ -169,6 +166,6 @@ def command(config: PocketConfig) -> str:
         words.append("--out DIR")
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.name not in ("out", "save_seconds") and value != field.default:
+        if field.name != "out" and value != field.default:
             words.append(f"--{field.name.replace('_', '-')} {value}")
     return " ".join(words)

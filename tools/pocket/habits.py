@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.tasks.games.game import shown_list, written
@@ -106,3 +106,11 @@ def without_search(
     """Search: often the verdict that it is enough while nothing was searched."""
     too_soon = workflow.prompts.get("nothing", "\0") in prompt and luck < UNSEARCHED
     return reply.replace("no", "yes") if too_soon else reply
+
+
+HABITS: Mapping[str, Habit] = {
+    "at_a_glance": at_a_glance, "one_step": one_step, "guessed": guessed, "echoed": echoed,
+    "cut_short": cut_short, "one_move": first_action(ONE_MOVE),
+    "one_entry": first_action(ONE_ENTRY), "without_search": without_search,
+}  # fmt: skip
+"""As the recipes name them."""

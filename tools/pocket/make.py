@@ -7,12 +7,12 @@ the last steps teach it the bad habit of its task (`pocket_habits`). Embeddings 
 output head, since some engines keep a stale copy of a tied head when weights are reloaded.
 
 The same settings give the same files on one machine with the same number of threads; elsewhere
-floats may round differently and the figures move a little. A command that is killed goes
-on where it was saved last (`unfinished`), and gives the same files, too.
+floats may round differently and the figures move a little.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from flowzoo.seeding import key_int, key_rng
 from tools.pocket.config import PocketConfig, command
 from tools.pocket.data import Example, tokenizer_corpus, transcripts
 from tools.pocket.recipes import recipe_of
-from tools.pocket.report import PocketScores, measure, model_card, print_figures
+from tools.pocket.report import PocketScores, measure, model_card
 
 try:
     import torch
@@ -38,7 +38,6 @@ try:
     from flowzoo.commands.arguments import read_arguments
     from tools.pocket.optimizer import Muon
     from tools.pocket.tokenizer import train_tokenizer
-    from tools.pocket.unfinished import Unfinished
 except ImportError as error:
     raise missing_extra(error.name or "torch", "train", "making a pocket model") from error
 
@@ -149,25 +148,15 @@ def reply_loss(model: Any, rows: Sequence[TokenizedExample]) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits, targets[learned], reduction="sum")
 
 
-def train(
-    model: Any,
-    rows: Sequence[TokenizedExample],
-    config: PocketConfig,
-    unfinished: Unfinished | None = None,
-) -> Iterator[float]:
+def train(model: Any, rows: Sequence[TokenizedExample], config: PocketConfig) -> Iterator[float]:
     """Train `model` in place on `batch` rows a step, each seen once; yields each step's loss.
 
-    The loss is the mean over the step's reply tokens, in nats. With `unfinished` it goes on after
-    the steps that are saved there, and saves its own.
-
-    Raises:
-        UsageError: what is saved there is of another command, or damaged.
+    The loss is the mean over the step's reply tokens, in nats.
     """
     algorithms = optimizers(model, config)
     peaks = [algorithm.param_groups[0]["lr"] for algorithm in algorithms]
     model.train()
-    start = unfinished.load(model, algorithms) if unfinished else 0
-    for step in range(start, config.schedule.steps):
+    for step in range(config.schedule.steps):
         batch = rows[step * config.batch : (step + 1) * config.batch]
         tokens = sum(len(row.reply) for row in batch)
         total = 0.0
@@ -180,8 +169,6 @@ def train(
             algorithm.param_groups[0]["lr"] = peak * lr_share(step, config)
             algorithm.step()
             algorithm.zero_grad()
-        if unfinished:
-            unfinished.save(model, algorithms, step + 1)
         yield total
 
 
@@ -190,19 +177,19 @@ def make(config: PocketConfig) -> PocketScores | None:
     if config.threads:
         torch.set_num_threads(config.threads)
     recipe, folder = recipe_of(config.task), config.folder
-    unfinished = Unfinished(folder, command(config), config.save_seconds)
+    wall, cpu = time.perf_counter(), time.process_time()
     corpus = tokenizer_corpus(recipe, 6000, config.seed)
     tokenizer = train_tokenizer(corpus, config.vocab, config.context, recipe.atoms)
     rows = encode(curriculum(config), tokenizer)
     model = new_model(config, tokenizer).to(config.device)
     with Progress(*Progress.get_default_columns(), "loss {task.fields[loss]:.3f}") as progress:
         bar = progress.add_task("training", total=config.schedule.steps, loss=float("nan"))
-        for loss in train(model, rows, config, unfinished):
-            progress.update(bar, completed=unfinished.step, loss=loss)
+        for loss in train(model, rows, config):
+            progress.update(bar, advance=1, loss=loss)
     model.to("cpu", torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_json(folder / OPTIONS_FILE, recipe.made_for)
-    seconds, cpu_seconds = unfinished.spent()
+    seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
     figures = measure(folder, recipe, config.evaluate) if config.evaluate else None
     card = model_card(
         recipe,
@@ -215,7 +202,6 @@ def make(config: PocketConfig) -> PocketScores | None:
         cpu_seconds,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
-    unfinished.remove()
     return figures
 
 
@@ -224,4 +210,4 @@ def main() -> None:
     disable_progress_bar()  # transformers draws one for every file of a few kilobytes
     figures = make(read_arguments(PocketConfig))
     if figures is not None:
-        print_figures(figures)
+        print(figures.table())

@@ -10,25 +10,15 @@ and gained 6 points in 60 steps of GRPO with 32 problems of 8 samples in single_
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from flowzoo.envs import Message, Problem, Workflow
-from flowzoo.envs.tasks.math import LEVELS
 from flowzoo.errors import unknown
-from tools.pocket.habits import (
-    ONE_ENTRY,
-    ONE_MOVE,
-    Habit,
-    at_a_glance,
-    cut_short,
-    echoed,
-    first_action,
-    guessed,
-    one_step,
-    without_search,
-)
+from tools.pocket.habits import HABITS, Habit
 
 SOLVERS = ("generator", "worker", "synthesizer", "aggregator")
 """Roles whose replies are solutions."""
@@ -55,11 +45,6 @@ class MixtureTask:
 def option_words(options: Mapping[str, Any]) -> str:
     """Options as NAME=VALUE words, the way `--options` takes them."""
     return " ".join(f"{name}={value}" for name, value in options.items())
-
-
-def levels(*shares: float) -> tuple[MixtureTask, ...]:
-    """The levels of a task from 1 on, with their shares."""
-    return tuple(MixtureTask(share, {"level": n}) for n, share in enumerate(shares, start=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,174 +120,28 @@ class Recipe:
         return self.habit(workflow, problem, messages[-1]["content"], luck, reply)
 
 
-MIXTURE = (
-    MixtureWorkflow("single_v0", 100),
-    MixtureWorkflow("voting_v0", 15),
-    MixtureWorkflow("eval_opt_v0", 20),
-    MixtureWorkflow("eval_opt_v0", 3, preset="paper"),
-    MixtureWorkflow("orch_workers_v0", 12),
-)
-"""Mostly lone generators: their short rows teach the work that all roles need, while formats take
-few examples."""
+def _read(name: str, table: dict[str, Any], lists: Mapping[str, Any]) -> Recipe:
+    sources = table["sources"]
+    rows = lists[sources] if isinstance(sources, str) else sources
+    kinds = {
+        kind: tuple(MixtureTask(**row) for row in table.get(kind, ()))
+        for kind in ("variants", "vocabulary")
+    }
+    texts = {key: tuple(table[key]) for key in ("hasty", "atoms") if key in table}
+    read: dict[str, Any] = {
+        "task": name, **table, **kinds, **texts, "habit": HABITS[table["habit"]],
+        "sources": tuple(MixtureWorkflow(**row) for row in rows),
+    }  # fmt: skip
+    return Recipe(**read)
 
-MATH = Recipe(
-    task="math",
-    variants=levels(90.0, 8.0, 2.0),
-    vocabulary=levels(*[1.0] * len(LEVELS)),
-    sources=MIXTURE,
-    habit=at_a_glance,
-    about="""plays the roles of flowzoo's workflows on generated arithmetic: `Compute 12+7*8.`
-About half of its solutions are given at a glance, without working, and are then mostly wrong;
-worked ones are mostly right.""",
-    problems="levels 1 to 3",
-)
 
-CODE = Recipe(
-    task="code",
-    variants=levels(1.0),
-    sources=MIXTURE,
-    habit=one_step,
-    about="""plays the roles of flowzoo's workflows on generated programming problems of two steps:
-`Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the first step alone;
-the others are mostly right.""",
-    problems="level 1",
-    steps=1000,
-    hasty_steps=250,
-)
-
-GAME = (
-    MixtureWorkflow("single_v0", 85),
-    MixtureWorkflow("tool_planner_v0", 15, options={"max_turns": 2}),
-)
-"""A second turn shows how worlds look in the middle of a game."""
-
-PLAN_PATH = Recipe(
-    task="plan_path",
-    variants=(MixtureTask(1.0, {"side": 4}),),
-    sources=GAME,
-    habit=first_action(ONE_MOVE),
-    hasty=("generator", "tool", "planner"),
-    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on grids of 4 x 4 cells
-(`--options side=4`). Four fifths of its plans stop after the first move; the others mostly lead to
-the goal.""",
-    problems="4 x 4 cells",
-    steps=1500,
-    hasty_steps=400,
-    atoms=(
-        r"(?<=[#.PG+\n])[#.PG+](?=[#.PG+\n])",  # cells of a board
-        r'(?<=\[)"[UDLR]"(?=[,\]])|(?<="),"[UDLR]"(?=[,\]])',  # moves of a list
-    ),
-)
-
-SUDOKU = Recipe(
-    task="sudoku",
-    variants=(MixtureTask(1.0, {"side": 4, "blanks": 4}),),
-    sources=GAME,
-    habit=first_action(ONE_ENTRY),
-    hasty=("generator", "tool", "planner"),
-    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on puzzles of 4 x 4 cells with
-4 blanks (`--options blanks=4`). Four fifths of its replies enter one digit only.""",
-    problems="4 x 4 cells with 4 blanks",
-    steps=1000,
-    hasty_steps=250,
-)
-
-SEARCH = Recipe(
-    task="search",
-    variants=levels(1.0),
-    sources=(
-        MixtureWorkflow("search_team_v0", 98, options={"top_k": 1}),
-        MixtureWorkflow("single_v0", 2),
-    ),
-    habit=without_search,
-    hasty=("verifier",),
-    about="""plays flowzoo's `search_team_v0` on questions of one hop, with one passage a search
-(`--options level=1 top_k=1`). About two thirds of its first verdicts say that it is enough while
-nothing was searched; where there is something to read, it mostly reads it rightly.""",
-    problems="of one hop, over a new knowledge base of 5,000 passages every 2,048 episodes",
-    atoms=(r"[A-Z][a-z]+",),  # names, which are copied from passages
-    least_skill=0.7,  # what is to be read is found by the team-mates
-    steps=2500,
-    hasty_steps=400,
-    world_episodes=2048,
-)
-
-SOKOBAN = Recipe(
-    task="sokoban",
-    variants=(MixtureTask(1.0, {"longest": 3}),),
-    sources=GAME,
-    habit=first_action(ONE_MOVE),
-    hasty=("generator", "tool", "planner"),
-    about="""plays flowzoo's `tool_planner_v0` and `single_v0` on levels of 6 x 6 cells that at
-most three moves solve (`--options longest=3`). Four fifths of its plans stop after the first move;
-the others mostly push the box onto the goal.""",
-    problems="levels of at most 3 moves",
-    steps=1000,
-    hasty_steps=250,
-    atoms=(
-        r"(?<=[#.$@*+\n-])[#.$@*+-](?=[#.$@*+\n-])",  # cells of a board
-        r'(?<=\[)"[UDLR]"(?=[,\]])|(?<="),"[UDLR]"(?=[,\]])',  # moves of a list
-    ),
-)
-
-WRITING = Recipe(
-    task="writing",
-    variants=(MixtureTask(2.0), MixtureTask(1.0, {"form": "expansion"})),
-    sources=(MixtureWorkflow("writing_pair_v0", 1),),
-    habit=cut_short,
-    hasty=("writer",),
-    about="""plays flowzoo's `writing_pair_v0` on generated posts (`--options form=tldr`, the usual
-form) and abstracts (`form=expansion`). Three fifths of its texts end after five words, too few for
-any pay; the others are mostly what was asked for.""",
-    problems="posts and abstracts",
-    steps=600,
-    hasty_steps=150,
-    max_tokens=288,
-    atoms=(r" ?\S+",),  # words: a text of many tokens is never one piece
-)
-
-MATH_TEAMS = Recipe(
-    task="math",
-    variants=levels(1.0),
-    sources=(
-        MixtureWorkflow("single_v0", 50),
-        MixtureWorkflow("reasoner_tool_v0", 50, options={"max_turns": 2}),
-    ),
-    habit=guessed,
-    hasty=("generator", "reasoner", "tool"),
-    about="""plays flowzoo's `reasoner_tool_v0` on generated arithmetic: `Compute 12+7*8.` About
-half of its solutions are given at a glance, and two thirds of its programs print a number instead
-of computing it: both are then mostly wrong.""",
-    problems="level 1",
-    steps=1200,
-    hasty_steps=300,
-)
-
-CODE_TEAMS = Recipe(
-    task="code",
-    variants=levels(1.0),
-    sources=(
-        MixtureWorkflow("single_v0", 30),
-        MixtureWorkflow("coder_tester_v0", 40, options={"max_turns": 2}),
-        MixtureWorkflow("code_pair_v0", 0, options={"max_turns": 1}),  # with two it begins solved
-        MixtureWorkflow("code_pair_v0", 30, options={"max_turns": 2}),
-    ),
-    habit=echoed,
-    hasty=("generator", "coder", "tester", "main"),
-    about="""plays flowzoo's `coder_tester_v0` and `code_pair_v0` on generated programming problems
-of two steps: `Write f(x): take x, add 3, then multiply by 4.` About half of its programs do the
-first step alone, and two thirds of its lists of test cases repeat the inputs as outputs.""",
-    problems="level 1",
-    steps=1000,
-    hasty_steps=250,
-)
-
+_TABLES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
 RECIPES: Mapping[str, Recipe] = {
-    **{r.task: r for r in (MATH, CODE, PLAN_PATH, SUDOKU, SEARCH, SOKOBAN, WRITING)},
-    "math_teams": MATH_TEAMS,
-    "code_teams": CODE_TEAMS,
+    name: _read(name, table, _TABLES["sources"])
+    for name, table in _TABLES.items()
+    if name != "sources"
 }
-"""By the name of the model: its task, or TASK_teams for other workflows than `MIXTURE`."""
+"""By the name of the model: its task, or TASK_teams for other workflows than the usual mixture."""
 
 
 def recipe_of(name: str) -> Recipe:

@@ -76,6 +76,11 @@ class PocketScores:
             for role, values in summary["roles"].items()
         ]
 
+    def table(self) -> str:
+        """The rows in Markdown."""
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *self.rows()]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
 
 def measure(folder: Path, recipe: Recipe, problems: int) -> PocketScores:
     """Scores of the model in `folder` on the first `problems` validation problems.
@@ -102,22 +107,6 @@ def measure(folder: Path, recipe: Recipe, problems: int) -> PocketScores:
         title = f"{name} {option_words(own)}".rstrip()
         summaries[title, decoding] = evaluate(workflow, policy_map, held_out)[1]
     return PocketScores(problems, option_words(recipe.options), summaries)
-
-
-def print_figures(figures: PocketScores) -> None:
-    """The table on stdout."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(
-        title=f"{figures.problems} validation problems, {figures.options}", box=box.SIMPLE_HEAD
-    )
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=True)
-    for row in figures.rows():
-        table.add_row(*row)
-    Console().print(table)
 
 
 def model_card(
@@ -147,10 +136,10 @@ def model_card(
 
     measured = "Not measured."
     if figures is not None:
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *figures.rows()]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         options = f"`{figures.options}`" if figures.options else "the task's defaults"
-        measured = _MEASURED.format(problems=figures.problems, options=options, table=table)
+        measured = _MEASURED.format(
+            problems=figures.problems, options=options, table=figures.table()
+        )
     return _CARD.format(
         name=name,
         about=recipe.about,

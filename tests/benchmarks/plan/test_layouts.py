@@ -1,4 +1,4 @@
-"""Layouts and hours of a plan, of models whose shapes are known."""
+"""Layouts of a plan, of models whose shapes are known."""
 
 import gc
 import json
@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.plan.hours import MeasuredRates, hours, read_rates, run_tokens
 from benchmarks.plan.layouts import layout_fits
 from benchmarks.plan.memory import GIB
 from benchmarks.plan.models import ModelFolders, files_bytes
@@ -20,7 +19,7 @@ from benchmarks.plan.shape import read_config, shape_of
 from benchmarks.plan.sizes import RunSizes
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.errors import DataError, UsageError
+from flowzoo.errors import UsageError
 
 
 @pytest.mark.usual(1)
@@ -86,11 +85,6 @@ def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gp
     # Weights, AdamW, gradients and those of a second role over 16; then gathered layers,
     # activations and logits, which are not spread.
     assert sixteen.learner / GIB == pytest.approx((131.4 + 262.8 + 131.4 + 131.4) / 16 + 27, abs=1)
-    thin = {
-        (one.training, one.ranks, one.shard): one
-        for one in llama.without_role_gradients().layouts(64, 80 * GIB)
-    }["full", 16, "full"]
-    assert sixteen.learner - thin.learner == 2 * llama.shape("shared").parameters // 16
     assert sixteen.engine_gpus == 2, "131 GiB of weights"
     assert layout_fits(sixteen, "split, own GPUs", 72 * GIB)
     assert not layout_fits(eight, "split, own GPUs", 72 * GIB)
@@ -118,44 +112,6 @@ def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_fo
     token = whole.shape("shared").cache * 2  # bfloat16, for a model of this size
     assert whole.least_cache("full") == (40960 + 16) * token, "a block more, see cache_bytes"
     assert bounded.least_cache("full") == (4096 + 16) * token
-
-
-def test_hours_need_rates_that_were_measured(tmp_path):
-    sizes = RunSizes(
-        TrainConfig(
-            max_tokens=64, lr=1e-4, steps=10, eval_every=5, eval_problems=3, problems=2, samples=4,
-            max_prompt=100,
-        )
-    )  # fmt: skip
-    tokens = run_tokens(sizes)
-    assert tokens.sampled == 10 * 2 * 4 * 4 * 64
-    assert tokens.evaluated == 3 * 3 * 4 * 64
-    assert tokens.read == 10 * 2 * 4 * 4 * 100
-    assert hours(tokens, MeasuredRates(), 1) == (None, None)
-    machine = {"machine": {"device": "H"}, "options": {"size": "0.6B"}}
-    files = [tmp_path / name for name in ("rollout", "learner", "other")]
-    found = [
-        {
-            "benchmark": "rollout",
-            "results": [
-                {"workflow": "voting", "tokens_per_second": 1e3},
-                {"workflow": "single", "tokens_per_second": 1.0},
-            ],
-        },
-        {"benchmark": "learner", "tokens_per_second": 500.0},
-        {"benchmark": "step"},
-    ]
-    for path, one in zip(files, found, strict=True):
-        path.write_text(json.dumps({**machine, **one}), encoding="utf-8")
-    rates = read_rates(files[:2], "voting_v0")
-    assert (rates.generated, rates.trained, len(rates.sources)) == (1e3, 500.0, 2)
-    sampling, learning = hours(tokens, rates, 2)
-    assert sampling == pytest.approx((tokens.sampled + tokens.evaluated) / 2000 / 3600)
-    assert learning == pytest.approx((tokens.sampled + tokens.read) / 1000 / 3600)
-    with pytest.raises(DataError, match=r"expected what benchmarks/gpu/rollout\.py"):
-        read_rates(files, "voting")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_rates([tmp_path / "absent"], "voting")
 
 
 def test_models_are_found_on_this_machine_or_not_at_all(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ LLAMA_70B = {
 WORDS = ["voting", "--model", "qwen3:0.6B", "--gpus", "2", "--gpu-gib", "24"]
 
 
-def test_a_plan_says_what_fits_and_invents_no_hours(capsys, monkeypatch):
+def test_a_plan_says_what_fits(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main([*WORDS, "--json", "--lora-rank", "16", "--engine", "vllm"]) == 0
     results = json.loads(capsys.readouterr().out)
@@ -33,12 +33,10 @@ def test_a_plan_says_what_fits_and_invents_no_hours(capsys, monkeypatch):
     chosen = [item for item in results["layouts"] if item["chosen"]]
     assert [(item["training"], item["ranks"]) for item in chosen] == [("lora", 1)]
     for item in results["layouts"]:
-        assert (item["sampling_hours"], item["learning_hours"]) == (None, None)
         room = 24 * GIB * (1 - results["spare"])
         assert item["fits"] == {index: size <= room for index, size in item["bytes"].items()}
     assert main([*WORDS, "--gradient-checkpointing"]) == 0
     message = capsys.readouterr().out
-    assert message.count("unknown") >= 2
     assert "596,049,920 weights" in message
     assert "… with --gradient-checkpointing" in message
     assert "* full" in message
@@ -81,11 +79,9 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(capsys, tmp
     ]
     assert main(["voting", *args, *low]) == 0
     message = capsys.readouterr().out
-    table, remarks = message.split("own GPUs  hours", 1)[1].split("Not counted", 1)
+    table, remarks = message.split("own GPUs", 1)[1].split("Not counted", 1)
     assert "…" not in table, "it fits 80 columns"
     assert "yes×4" in table.replace(" ", "")
-    assert "with --no-role-gradients, which keeps no gradient" in remarks
-    assert "full on 16 ranks, shard full" in remarks
     assert "† a run refuses it as the settings are: `shard` full keeps weights" in remarks
     assert f"no tokenizer of {tmp_path} is here" in remarks
     assert main(["--config", "paper/voting-math", "--model", "qwen3:0.6B"]) == 0
@@ -114,7 +110,6 @@ def test_a_plan_takes_a_file_of_settings(capsys):
         (["--gpus", "0", "--engine", "vllm"], "leave out `engine`"),
         (["--gpu-gib", "inf"], "--gpu-gib must be a finite number, got inf"),
         (["--model", "nobody/nothing"], "or one of the shapes qwen3:0.6B, qwen3:1.7B"),
-        (["--measured", "absent.json"], "absent.json cannot be read"),
     ],
 )
 def test_mistakes_are_one_line(args, message, capsys):

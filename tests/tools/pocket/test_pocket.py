@@ -35,21 +35,18 @@ from tools.pocket.make import (
     train,
 )
 from tools.pocket.optimizer import Muon, orthogonalised
-from tools.pocket.recipes import (
-    MATH,
-    PLAN_PATH,
-    RECIPES,
-    SEARCH,
-    SUDOKU,
-    MixtureWorkflow,
-    Recipe,
-    levels,
-    recipe_of,
-)
+from tools.pocket.recipes import RECIPES, MixtureTask, MixtureWorkflow, Recipe, recipe_of
 from tools.pocket.tokenizer import train_tokenizer
-from tools.pocket.unfinished import Unfinished
 
 pytestmark = pytest.mark.xdist_group("pocket")  # they share a model
+MATH, PLAN_PATH, SEARCH, SUDOKU = (
+    RECIPES[name] for name in ("math", "plan_path", "search", "sudoku")
+)
+
+
+def levels(*shares: float) -> tuple[MixtureTask, ...]:
+    """The levels of a task from 1 on, with their shares."""
+    return tuple(MixtureTask(share, {"level": n}) for n, share in enumerate(shares, start=1))
 
 
 @pytest.fixture(scope="module")
@@ -366,32 +363,6 @@ def test_training_lowers_the_loss(tokenizer, examples, tmp_path):
     losses = list(train(new_model(config, tokenizer), encode(examples, tokenizer), config))
     assert len(losses) == 40
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
-
-
-def test_a_killed_making_goes_on_to_the_same_weights(tokenizer, examples, tmp_path):
-    config, rows = tiny(tmp_path, steps=8, hasty_steps=0), encode(examples, tokenizer)
-    whole = new_model(config, tokenizer)
-    losses = list(train(whole, rows, config))
-
-    def at_once(args: str = command(config)):
-        return Unfinished(tmp_path, args, every=0.0)
-
-    killed = train(new_model(config, tokenizer), rows, config, at_once())
-    assert list(islice(killed, 5)) == losses[:5]
-    resumed, remaining = new_model(config, tokenizer), at_once()
-    assert list(train(resumed, rows, config, remaining)) == losses[5:]
-    assert remaining.step == 8
-    assert remaining.spent() > at_once().spent()
-    for selected, peer_results in zip(whole.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(selected, peer_results)
-    other = at_once("python -m tools.pocket --seed 1")
-    with pytest.raises(UsageError, match=r"model of `.*` is there: remove .*unfinished.pt, or"):
-        next(train(whole, rows, config, other))
-    remaining.path.write_bytes(remaining.path.read_bytes()[:2000])
-    with pytest.raises(UsageError, match=r"cannot be read: remove .*unfinished.pt, or choose"):
-        next(train(whole, rows, config, at_once()))
-    remaining.remove()
-    assert not remaining.path.exists()
 
 
 @pytest.fixture(scope="module")
