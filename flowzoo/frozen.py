@@ -34,5 +34,4 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
         }
         columns.append((column.name, column.type, field(**given)))
     namespace = {"__post_init__": close}
-    bases = frozen.__bases__  # of the same layout
-    return make_dataclass(frozen.__name__, columns, bases=bases, slots=True, namespace=namespace)
+    return make_dataclass(frozen.__name__, columns, slots=True, namespace=namespace)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from flowzoo.envs.records import CountedTokens, FinishReason, Usage
+from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
@@ -72,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion(CountedTokens):
+class Completion:
     """One reply. An engine that sees no tokens (scripts, most endpoints) leaves the ids empty."""
 
     text: str
@@ -95,6 +95,16 @@ class Completion(CountedTokens):
     seconds: float | None = None
     """Latency of an endpoint, from the request that it answered to the end of its answer; None: not
     measured. It is no part of records."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt; None: not counted."""
+        return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the reply; None: not counted."""
+        return len(self.output_ids) or (self.usage.output if self.usage else None)
 
 
 @runtime_checkable

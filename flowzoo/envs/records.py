@@ -91,28 +91,8 @@ class SampledReply(str):
         return dict(vars(self))
 
 
-class CountedTokens:
-    """Numbers of tokens: of ids where there are some, else as a server counted them."""
-
-    __slots__ = ()
-
-    prompt_ids: Sequence[int]
-    output_ids: Sequence[int]
-    usage: Usage | None
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """Tokens of the prompt; None: not counted."""
-        return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
-
-    @property
-    def output_tokens(self) -> int | None:
-        """Tokens of the reply; None: not counted."""
-        return len(self.output_ids) or (self.usage.output if self.usage else None)
-
-
 @dataclass(frozen=True, slots=True)
-class Call(CountedTokens):
+class Call:
     """One reply of one agent: one training row."""
 
     problem: str
@@ -192,6 +172,16 @@ class Call(CountedTokens):
         row["parts"] = dict(self.parts)
         row["usage"] = None if self.usage is None else self.usage._asdict()
         return row
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt; None: not counted."""
+        return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the reply; None: not counted."""
+        return len(self.output_ids) or (self.usage.output if self.usage else None)
 
     @property
     def team_share(self) -> float:

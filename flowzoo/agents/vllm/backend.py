@@ -116,7 +116,7 @@ class VLLMBackend(Protocol):
 
 
 class LoopBackend:
-    """Requests to an engine outside this process, each a coroutine on a thread of its own."""
+    """Requests to an engine outside this process, each a coroutine on one more thread."""
 
     def __init__(self, name: str, max_pending: int) -> None:
         self._loop = LoopThread(name)

@@ -1,4 +1,4 @@
-"""The backend of a run (one process, ranks, or a driver with workers), and what it is sent."""
+"""The backend of a run (one process, ranks, or a driver with workers), and its messages."""
 
 from __future__ import annotations
 
