@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardBatch, ShardKey
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.workers.rollout import RunPlayer
 from flowzoo.seeding import key_rng
 

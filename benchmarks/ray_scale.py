@@ -38,7 +38,7 @@ from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, concat_batches
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
+from flowzoo.baselines.backends.backend import RolloutSpec, Shard, cut_shards, policies_of
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.seeding import key_rng
 

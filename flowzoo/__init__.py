@@ -53,20 +53,7 @@ _WORKFLOWS = (
     "writing_pair_v0",
 )
 
-__all__ = [
-    "__version__",
-    "code_pair_v0",
-    "coder_tester_v0",
-    "eval_opt_v0",
-    "orch_workers_v0",
-    "reasoner_python_v0",
-    "reasoner_tool_v0",
-    "search_team_v0",
-    "single_v0",
-    "tool_planner_v0",
-    "voting_v0",
-    "writing_pair_v0",
-]
+__all__ = ["__version__", *_WORKFLOWS]
 
 # A library prints no log lines unless the application adds a handler.
 logging.getLogger("flowzoo").addHandler(logging.NullHandler())

@@ -105,9 +105,7 @@ class ModelIdentity:
         """Differences of the model as it is `now` from this record: name, old and new value."""
         names = sorted({*self.digests, *now.digests})
         files = [(name, self.digests.get(name), now.digests.get(name)) for name in names]
-        # A record without facts was made before there were any.
-        names = _FACTS if self.ends else ()
-        facts = [(name, getattr(self, name), getattr(now, name)) for name in names]
+        facts = [(name, getattr(self, name), getattr(now, name)) for name in _FACTS]
         pairs = [("revision", self.revision, now.revision), *files, *facts]
         return [f"{name} {_short(old)} -> {_short(new)}" for name, old, new in pairs if old != new]
 

@@ -1,224 +1,20 @@
-"""Comparison of outputs with expected ones, outside the box.
-
-Texts are compared in batches, large batches in one compiled pass over the bytes; returned values
-one by one.
-"""
+"""Comparison of outputs with expected ones, outside the box: printed texts, and returned values."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import Compare
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
-DIFFERENT, EQUAL, LEFT = 0, 1, 2  # results; `LEFT`: left to the Python path
-
-_NO_NUMBER, _FLOAT, _WHOLE, _HARD = 0, 1, 2, 3
-_EXACT_POWER: Final = 22
-_EXACT_MANTISSA: Final = 2**53
-_MOST_DIGITS: Final = 18
 WHOLE: Final = 2.0**53  # doubles represent all integers up to here
 NEAR_WHOLE: Final = 1e-3  # most relative tolerance around an integer
-_POWERS: Final = tuple(10.0**n for n in range(_EXACT_POWER + 1))
-
-
-def match_rows(
-    outputs: Sequence[bytes],
-    expected: Sequence[bytes],
-    numeric: Sequence[bool],
-    absolute: Sequence[float],
-    relative: Sequence[float],
-) -> list[int]:
-    """Compare rows after splitting at white space: `EQUAL`, `DIFFERENT` or `LEFT`."""
-    # Results equal the results of `outputs.text_matches` (a test compares them), which handles rows
-    # with a number that two doubles cannot represent exactly. Numba compiles at the first use.
-    import numpy as np
-
-    out = np.zeros(len(outputs), dtype=np.int8)
-    _kernel()(
-        *_join(outputs),
-        *_join(expected),
-        np.array(numeric, dtype=np.bool_),
-        np.array(absolute, dtype=np.float64),
-        np.array(relative, dtype=np.float64),
-        out,
-    )
-    return out.tolist()
-
-
-def is_loaded() -> bool:
-    """True if this process has compiled the kernel already."""
-    return _kernel.cache_info().currsize > 0
-
-
-def _join(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    # Shapes: (bytes,) uint8 and (rows,) int64.
-    import numpy as np
-
-    buffer = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)))
-    return buffer, ends
-
-
-@cache
-def _kernel() -> Callable[..., None]:
-    from numba import njit
-
-    compiled = njit(cache=True, nogil=True)
-    # A closure over compiled functions cannot be cached: they are passed as globals.
-    for name in ("_same", "_skip", "_stop", "_scan", "_same_whole"):
-        globals()[name] = compiled(globals()[name])
-    globals()["_same_number"] = compiled(_same_number)
-    return compiled(_match)
-
-
-def _same(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    if end - i != stop - j:
-        return False
-    for k in range(end - i):  # noqa: SIM110 - numba compiles no generator expression
-        if a[i + k] != b[j + k]:
-            return False
-    return True
-
-
-def _skip(a: np.ndarray, i: int, end: int) -> int:
-    while i < end and (a[i] == 32 or 9 <= a[i] <= 13):
-        i += 1
-    return i
-
-
-def _stop(a: np.ndarray, i: int, end: int) -> int:
-    while i < end and not (a[i] == 32 or 9 <= a[i] <= 13):
-        i += 1
-    return i
-
-
-def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
-    """Classify a token as a number, with its value if it can be read exactly."""
-    negative = a[i] == 45
-    if negative or a[i] == 43:
-        i += 1
-    if i + 1 < end and a[i] == 48 and 48 <= a[i + 1] <= 57:
-        return _NO_NUMBER, 0.0
-    mantissa, digits, decimals, seen, dot = 0, 0, 0, 0, False
-    while i < end and (48 <= a[i] <= 57 or (a[i] == 46 and not dot)):
-        if a[i] == 46:
-            dot = True
-        else:
-            seen += 1
-            decimals += 1 if dot else 0
-            if digits > 0 or a[i] != 48:
-                digits += 1
-                if digits <= _MOST_DIGITS:
-                    mantissa = mantissa * 10 + (a[i] - 48)
-        i += 1
-    if seen == 0:
-        return _NO_NUMBER, 0.0
-    whole = i == end and not dot
-    exponent = 0
-    if i < end:
-        if a[i] != 101 and a[i] != 69:
-            return _NO_NUMBER, 0.0
-        i += 1
-        shrinks = i < end and a[i] == 45
-        if i < end and (a[i] == 45 or a[i] == 43):
-            i += 1
-        if i == end:
-            return _NO_NUMBER, 0.0
-        while i < end and 48 <= a[i] <= 57:
-            exponent = min(exponent * 10 + (a[i] - 48), 1 << 40)
-            i += 1
-        if i < end:
-            return _NO_NUMBER, 0.0
-        exponent = -exponent if shrinks else exponent
-    exponent -= decimals
-    kind = _WHOLE if whole else _FLOAT
-    if digits == 0:
-        return kind, 0.0
-    if digits > _MOST_DIGITS or mantissa > _EXACT_MANTISSA or abs(exponent) > _EXACT_POWER:
-        return (kind if whole else _HARD), float("nan")
-    # Both operands are exact doubles, so the single rounding is correct (Clinger 1990).
-    power = _POWERS[abs(exponent)]
-    value = mantissa * power if exponent >= 0 else mantissa / power
-    return kind, -value if negative else value
-
-
-def _same_whole(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    below, under = a[i] == 45, b[j] == 45
-    while i < end and not 49 <= a[i] <= 57:
-        i += 1
-    while j < stop and not 49 <= b[j] <= 57:
-        j += 1
-    return _same(a, i, end, b, j, stop) and (below == under or i == end)
-
-
-def _same_number(
-    a: np.ndarray,
-    i: int,
-    end: int,
-    b: np.ndarray,
-    j: int,
-    stop: int,
-    absolute: float,
-    relative: float,
-) -> int:
-    kind, value = _scan(a, i, end)
-    kind_b, number_b = _scan(b, j, stop)
-    if kind == _NO_NUMBER or kind_b == _NO_NUMBER:
-        return DIFFERENT
-    if kind == _WHOLE and kind_b == _WHOLE:
-        return EQUAL if _same_whole(a, i, end, b, j, stop) else DIFFERENT
-    if value != value or number_b != number_b:
-        return LEFT
-    if (kind_b == _WHOLE or abs(number_b) <= WHOLE) and value % 1 == 0 and number_b % 1 == 0:
-        return EQUAL if value == number_b else DIFFERENT
-    share = relative * abs(number_b)
-    if kind_b == _WHOLE:
-        share = min(share, NEAR_WHOLE)
-    return EQUAL if abs(value - number_b) <= max(absolute, share) else DIFFERENT
-
-
-def _match(
-    a: np.ndarray,
-    a_ends: np.ndarray,
-    b: np.ndarray,
-    b_ends: np.ndarray,
-    numeric: np.ndarray,
-    absolute: np.ndarray,
-    relative: np.ndarray,
-    out: np.ndarray,
-) -> Any:
-    i, j = 0, 0
-    for row in range(len(a_ends)):
-        end, stop = a_ends[row], b_ends[row]
-        answer = EQUAL
-        while answer != DIFFERENT:
-            i, j = _skip(a, i, end), _skip(b, j, stop)
-            if i == end or j == stop:
-                if i != end or j != stop:
-                    answer = DIFFERENT
-                break
-            i_end, j_end = _stop(a, i, end), _stop(b, j, stop)
-            if not _same(a, i, i_end, b, j, j_end):
-                result = DIFFERENT
-                if numeric[row]:
-                    result = _same_number(a, i, i_end, b, j, j_end, absolute[row], relative[row])
-                if result != EQUAL:
-                    answer = result
-            i, j = i_end, j_end
-        out[row] = answer
-        i, j = end, stop
 
 
 # Texts (stdin style) are compared as UTF-8 bytes; other bytes match nothing.
@@ -234,13 +30,6 @@ def _match(
 #   2**53, where doubles do not represent all integers; two floats may differ there. For an integer
 #   in digits the relative part is at most 0.001.
 
-# Bytes compared in Python from which loading the kernel pays; loading takes 0.3 s (2.5 s at the
-# first use after an installation, for compilation).
-LOAD_ABOVE: Final = 4_000_000
-BATCH_ABOVE: Final = 1_000  # bytes of a batch below which a call of the kernel is slower
-# Bytes of a row under `tokens` from which the kernel is faster than `bytes.split`.
-LONG: Final = 500
-
 # The alternatives start differently, so matching is linear.
 _NUMBER: Final = re.compile(rb"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
@@ -254,56 +43,12 @@ def texts_match(
             "expected equal numbers of outputs, expected texts and rules; got "
             f"{len(outputs)}, {len(expected)} and {len(rules)}"
         )
-    got = [_utf8(text) for text in outputs]
-    targets = [_utf8(text) for text in expected]
-    answers: dict[int, bool] = {}
-    rows = [row for row, rule in enumerate(rules) if _is_slow(got[row], targets[row], rule)]
-    if pays_to_load(sum(len(got[row] or b"") for row in rows)):
-        answers = _match_compiled(rows, got, targets, rules)
-    return [
-        answers[row] if row in answers else text_matches(got[row], targets[row], rule)
-        for row, rule in enumerate(rules)
-    ]
-
-
-def _is_slow(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    if output is None or rule.mode == "exact" or output == expected:
-        return False
-    return expected is not None and (rule.mode == "number" or len(output) >= LONG)
-
-
-_compared = 0  # bytes of slow rows compared in Python in this process
-
-
-def pays_to_load(size: int) -> bool:
-    """True if compiling or loading the kernel pays for rows of `size` bytes."""
-    global _compared
-    if size < BATCH_ABOVE:
-        return False
-    if not is_loaded():
-        _compared += size
-    return _compared >= LOAD_ABOVE or is_loaded()
-
-
-def _match_compiled(
-    rows: Sequence[int],
-    got: Sequence[bytes | None],
-    targets: Sequence[bytes | None],
-    rules: Sequence[Compare],
-) -> dict[int, bool]:
-    matches = match_rows(
-        [got[row] or b"" for row in rows],
-        [targets[row] or b"" for row in rows],
-        [rules[row].mode == "number" for row in rows],
-        [rules[row].absolute for row in rows],
-        [rules[row].relative for row in rows],
-    )
-    pairs = zip(rows, matches, strict=True)
-    return {row: answer == EQUAL for row, answer in pairs if answer != LEFT}
+    rows = zip(map(_utf8, outputs), map(_utf8, expected), rules, strict=True)
+    return [text_matches(*row) for row in rows]
 
 
 def text_matches(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    """Compare a row in plain Python; None, a text that is not UTF-8, matches nothing."""
+    """Compare one output with its expected text; None, no UTF-8, matches nothing."""
     if output is None or expected is None:
         return False
     if rule.mode == "exact":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flowzoo.baselines.diagnostics.counterfactual import (
+from flowzoo.baselines.diagnostics.blame import (
     Choice,
     Chooser,
     Situation,

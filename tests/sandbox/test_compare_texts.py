@@ -4,25 +4,15 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import compare
-from flowzoo.sandbox.compare import text_matches, texts_match, values_match
+from flowzoo.sandbox.compare import texts_match, values_match
 from flowzoo.sandbox.program import EXACT, TOKENS, Compare
 from tests.tables import read_tables
 
 NUMBER = Compare("number", 1e-6, 1e-6)
-
-
-@pytest.fixture(params=["python", "kernel"])
-def path(request, monkeypatch):
-    """Each row is judged by the plain path and, forced to it, by the compiled one."""
-    monkeypatch.setattr(compare, "LOAD_ABOVE", 0)
-    monkeypatch.setattr(compare, "LONG", 0)
-    monkeypatch.setattr(compare, "BATCH_ABOVE", 0 if request.param == "kernel" else math.inf)
-    return request.param
 
 
 RULES = {"exact": EXACT, "tokens": TOKENS, "number": NUMBER}
@@ -41,7 +31,7 @@ TABLES = read_tables(__file__)
         ("0" * 5000 + "9", "9", NUMBER, False),
     ],
 )
-def test_one_row(path, output, expected, rule, same):
+def test_one_row(output, expected, rule, same):
     assert texts_match([output], [expected], [rule]) == [same]
 
 
@@ -54,7 +44,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("spell", SPELLINGS, ids=range(len(SPELLINGS)))
-def test_whole_numbers_are_exact_beyond_the_doubles(path, spell):
+def test_whole_numbers_are_exact_beyond_the_doubles(spell):
     outputs = [*map(spell, INTEGERS)]
     right = [Fraction(output) == number for output, number in zip(outputs, INTEGERS, strict=True)]
     assert texts_match(outputs, [*map(str, INTEGERS)], [NUMBER] * len(INTEGERS)) == right
@@ -64,7 +54,7 @@ def test_whole_numbers_are_exact_beyond_the_doubles(path, spell):
         assert values_match(rounded, number, NUMBER) == (int(rounded) == number)
 
 
-def test_a_leading_zero_makes_a_word(path):
+def test_a_leading_zero_makes_a_word():
     words = [f"{sign}{number:0{width}d}" for sign in ("", "-") for number in (0, 7, 10, 256)
              for width in (5, 6, 9)] + ["00.5", "-007.10", "01e3", "0000"]  # fmt: skip
     numbers = [repr(float(word)) for word in words] + [str(int(float(word))) for word in words]
@@ -74,7 +64,7 @@ def test_a_leading_zero_makes_a_word(path):
         assert texts_match([output, word], [word, output], [NUMBER] * 2) == [False, False]
 
 
-def test_rows_do_not_leak_into_each_other(path):
+def test_rows_do_not_leak_into_each_other():
     outputs = ["1", "", "2 3", "4.0", "x"]
     expected = ["1", "1", "2", "4", "x"]
     rules = [TOKENS, TOKENS, TOKENS, NUMBER, EXACT]
@@ -82,82 +72,22 @@ def test_rows_do_not_leak_into_each_other(path):
     assert texts_match([], [], []) == []
 
 
-tokens = st.one_of(
-    st.integers().map(str),
-    st.floats().map(repr),
-    st.decimals(places=3, allow_nan=False, allow_infinity=False).map(str),
-    st.from_regex(r"[-+]?[0-9]{0,25}\.?[0-9]{0,25}([eE][-+]?[0-9]{0,4})?", fullmatch=True),
-    st.text(max_size=4),
-)
-texts = st.lists(st.tuples(tokens, st.sampled_from([" ", "\n", "\t", "\r\n", "\x1c", ""]))).map(
-    lambda parts: "".join(token + gap for token, gap in parts)
-)
-
-
-@st.composite
-def close_pairs(draw):
-    """Two texts that mostly agree: numbers are written anew or moved by about the tolerance."""
-    left, right = [], []
-    for _ in range(draw(st.integers(0, 4))):
-        value = draw(st.floats(-1e9, 1e9))
-        step = draw(st.sampled_from([0.0, 9.99e-7, 1e-6, 1.01e-6, 1e-3]))
-        moved = value + step * max(1.0, abs(value)) * draw(st.sampled_from([-1, 1]))
-        left.append(draw(st.sampled_from([repr(value), f"{value:.12e}", f"{value:.6f}"])))
-        right.append(repr(moved))
-    return " ".join(left), "\n".join(right)
-
-
-rules = st.builds(
-    Compare,
-    st.sampled_from(["exact", "tokens", "number"]),
-    st.sampled_from([0.0, 1e-9, 1e-6, 0.5]),
-    st.sampled_from([0.0, 1e-6, 1e300]),
-)
-
-
-@settings(deadline=None, max_examples=75)
-@given(st.lists(st.tuples(st.one_of(st.tuples(texts, texts), close_pairs()), rules), max_size=8))
-def test_the_kernel_answers_as_plain_python_does(rows):
-    outputs = [pair[0].encode(errors="surrogatepass") for pair, _ in rows]
-    expected = [pair[1] for pair, _ in rows]
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("LOAD_ABOVE", "BATCH_ABOVE", "LONG"):
-            patch.setattr(compare, name, 0)
-        compiled = texts_match(outputs, expected, [rule for _, rule in rows])
-    plain = [
-        text_matches(output, text.encode(), rule)
-        for output, text, (_, rule) in zip(outputs, expected, rows, strict=True)
-    ]
-    assert compiled == plain
-
-
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_read_as_python_reads_it(value):
     """With no tolerance at all, another spelling of the same double is equal, its neighbor not."""
     none = Compare("number", 0.0, 0.0)
     outputs = [f"{value:.17e}", repr(math.nextafter(value, math.inf))]
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("LOAD_ABOVE", "BATCH_ABOVE"):
-            patch.setattr(compare, name, 0)
-        assert texts_match(outputs, [repr(value)] * 2, [none] * 2)[0]
-        assert not texts_match(outputs, [repr(value)] * 2, [none] * 2)[1] or abs(value) > 1.7e308
+    same, other = texts_match(outputs, [repr(value)] * 2, [none] * 2)
+    assert same
+    assert not other or abs(value) > 1.7e308
 
 
 @pytest.mark.parametrize("digit", ["1x", "0.5", "0e9x"])
-def test_hostile_tokens_take_no_quadratic_time(path, digit):
+def test_hostile_tokens_take_no_quadratic_time(digit):
     junk = digit[0] * 500_000 + digit[1:]
-    texts_match(["1.5"], ["7.25"], [NUMBER])  # may compile
     start = time.process_time()
     texts_match([junk] * 5, ["7.25"] * 5, [NUMBER] * 5)
     assert time.process_time() - start < 60  # where the square takes many minutes
-
-
-def test_the_kernel_is_loaded_only_when_it_pays(monkeypatch):
-    monkeypatch.setattr(compare, "_compared", 0)
-    monkeypatch.setattr(compare, "is_loaded", lambda: False)
-    monkeypatch.setattr(compare, "LOAD_ABOVE", 10_000)
-    assert not compare.pays_to_load(6_000)
-    assert compare.pays_to_load(6_000)
 
 
 def test_lengths_must_agree():

@@ -367,9 +367,6 @@ class ChatTokenizer:
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _render(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
-        return render(self.tokenizer, [self._filled(chat, tools)])[0]
-
     def _filled(
         self, chat: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[list[Any], Mapping[str, Any]]:

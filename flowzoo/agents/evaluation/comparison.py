@@ -228,9 +228,8 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     usage, episodes = row["usage"], row["episodes"]
     yield row["workflow"] + (f" ({row['samples']} each)" if row["samples"] > 1 else "")
     yield row["policy"]
-    yield f"{100 * row['accuracy']:.1f} %" + (
-        f" ({row['unknown']:,} unknown)" if row.get("unknown") else ""
-    )
+    unknown = f" ({row['unknown']:,} unknown)" if row["unknown"] else ""
+    yield f"{100 * row['accuracy']:.1f} %{unknown}"
     yield _ends(row["interval"], "")
     behind = row["behind"]
     yield f"{100 * behind['difference']:+.1f} ({_ends(behind['interval'], '+')})" if behind else "-"

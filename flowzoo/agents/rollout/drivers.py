@@ -30,7 +30,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
-from flowzoo.envs.records import Usage, changed_call
+from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import (
     JUDGE,
     CountedReply,
@@ -129,11 +129,10 @@ def reply_text(workflow: Workflow, completion: Completion) -> str:
     """The text of a completion, with its token counts if the workflow wants them."""
     if not workflow.counts_replies:
         return completion.text
-    usage = completion.usage or Usage()
     counts = ReplyCounts(
         "length" if completion.finish == "length" else "stop",
-        len(completion.prompt_ids) or usage.prompt or 0,
-        len(completion.output_ids) or usage.output or 0,
+        completion.prompt_tokens or 0,
+        completion.output_tokens or 0,
     )
     return CountedReply(completion.text, counts)
 

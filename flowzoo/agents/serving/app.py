@@ -18,10 +18,11 @@ from flowzoo.agents.serving.parameters import read_request
 from flowzoo.agents.serving.questions import TeamAnswer
 from flowzoo.agents.serving.replies import ReplyStream, completion, reply_head
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
-from flowzoo.envs.door.app import MOST_INCOMING, answer, body_of
+from flowzoo.envs.door.app import MOST_INCOMING, answer, body_of, left, no_address
 from flowzoo.envs.door.refusal import BodyRoom, RefusalError
 from flowzoo.envs.door.wire import event, model_list
 
+ADDRESSES = "POST /v1/chat/completions, GET /v1/models and GET /v1/models/NAME"
 _RETRY_S = {429: "1", 503: "5"}
 """Seconds after which a refused request may be sent again, by status."""
 
@@ -77,19 +78,8 @@ async def refused(request: Request, error: Exception) -> Response:
 
 async def other(request: Request, error: Exception) -> Response:
     """The response to a request for another address or by another method."""
-    assert isinstance(error, HTTPException)
-    status = error.status_code
-    code = "method_not_allowed" if status == 405 else "unknown_url"
-    message = (
-        f"There is no {request.method} {request.url.path:.200}: there are POST "
-        "/v1/chat/completions, GET /v1/models and GET /v1/models/NAME."
-    )
-    return answer(status, RefusalError(status, code, message).body())
-
-
-async def left(request: Request, error: Exception) -> Response:
-    """A response that no client gets."""
-    return Response(status_code=499)
+    refusal = no_address(request, error, ADDRESSES)
+    return answer(refusal.status, refusal.body())
 
 
 def check_allowed(service: TeamService, request: Request) -> None:

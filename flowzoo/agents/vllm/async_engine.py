@@ -5,7 +5,6 @@ For split placement, where the engine has other GPUs than the learner.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -22,7 +21,9 @@ from flowzoo.agents.vllm.backend import (
     EngineDeadError,
     GenerationOutput,
     GenerationRequest,
+    LoopBackend,
     Tensors,
+    check_idle,
     engine_error,
 )
 from flowzoo.agents.vllm.convert import (
@@ -36,7 +37,6 @@ from flowzoo.agents.vllm.convert import (
     sampling_params,
     tokens_prompt,
 )
-from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.agents.vllm.send import EngineCalls, WeightSender
 from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
 from flowzoo.errors import UsageError
@@ -48,15 +48,12 @@ _LOOK_S = 1.0
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class AsyncLLMBackend:
+class AsyncLLMBackend(LoopBackend):
     """An engine in separate processes; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
     def __init__(self, path: str, settings: EngineSettings) -> None:
-        self._settings = settings
-        self._loop = LoopThread("flowzoo-vllm-async")
-        self._error: EngineDeadError | None = None
+        super().__init__("flowzoo-vllm-async", settings.max_pending)
         self._count = 0
-        self._under_way = 0
         fields = engine_fields(path, settings, cpu=on_cpu())
         if note := cache_note(fields, settings):
             _log.warning("%s", note)
@@ -71,22 +68,17 @@ class AsyncLLMBackend:
             EngineCalls(self._engine, self._call),
             _DTYPES[settings.dtype],
         )
-        self._slots = asyncio.Semaphore(settings.max_pending)
         owner = os.getpid()
         self._call(lambda: self._engine.collective_rpc("flowzoo_end_with", args=(owner,)))
 
     @property
     def alive(self) -> bool:
         """See `VLLMBackend`."""
-        return self._error is None and not self._engine.errored
-
-    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
-        """See `VLLMBackend`."""
-        return [self._loop.start(self._answer(job)) for job in jobs]
+        return super().alive and not self._engine.errored
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
         """See `VLLMBackend`. They are sent in the engine's number format."""
-        self._check_idle("weights")
+        check_idle("the engine's weights", self._under_way)
         self._check_alive()
         try:
             self._await(self._sender.send(tensors))
@@ -111,7 +103,7 @@ class AsyncLLMBackend:
 
     def sleep(self, level: int) -> None:
         """See `VLLMBackend`."""
-        self._check_idle("memory")
+        check_idle("the engine's memory", self._under_way)
         self._call(lambda: self._engine.sleep(level))
 
     def wake(self, what: Sequence[str] | None = None) -> None:
@@ -152,41 +144,21 @@ class AsyncLLMBackend:
             self._error = engine_error(error)
             raise self._error from error
 
-    async def _answer(self, job: GenerationRequest) -> GenerationOutput:
-        self._check_alive()
+    async def _sample(self, job: GenerationRequest) -> GenerationOutput:
         self._count += 1
-        self._under_way += 1
-        key = str(self._count)
         adapter = lora_request(job.adapter) if job.adapter else None
         try:
-            async with self._slots:
-                async for output in self._engine.generate(
-                    tokens_prompt(job), sampling_params(job), key, lora_request=adapter
-                ):
-                    if output.finished:
-                        return read_output(output)
+            async for output in self._engine.generate(
+                tokens_prompt(job), sampling_params(job), str(self._count), lora_request=adapter
+            ):
+                if output.finished:
+                    return read_output(output)
             raise EngineDeadError("the vLLM engine ended a reply early")
         except EngineDeadError:
-            raise
-        except asyncio.CancelledError:
-            self._check_alive()  # a close cancels requests: report it instead of the cancellation
             raise
         except Exception as error:
             self._error = engine_error(error)
             raise self._error from error
-        finally:
-            self._under_way -= 1
-
-    def _check_alive(self) -> None:
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
-
-    def _check_idle(self, what: str) -> None:
-        if self._under_way:
-            raise UsageError(
-                f"the engine's {what} cannot change while {self._under_way} requests are under "
-                "way: await or cancel them first."
-            )
 
 
 async def _start(fields: Mapping[str, Any]) -> AsyncLLM:

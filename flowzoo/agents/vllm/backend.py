@@ -6,6 +6,7 @@ event loop, waits for them. Cancelling a future takes its request out of the eng
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from flowzoo.agents.policy import Sampling
-from flowzoo.errors import FlowzooError
+from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.errors import FlowzooError, UsageError
 
 Tensors = Mapping[str, Any]
 """Name, as in the checkpoint's safetensors -> torch tensor."""
@@ -111,6 +113,53 @@ class VLLMBackend(Protocol):
     def close(self) -> None:
         """End the engine and its processes; calling it twice is harmless."""
         ...
+
+
+class LoopBackend:
+    """Requests to an engine outside this process, each a coroutine on one more thread."""
+
+    def __init__(self, name: str, max_pending: int) -> None:
+        self._loop = LoopThread(name)
+        self._slots = asyncio.Semaphore(max_pending)
+        self._error: EngineDeadError | None = None
+        self._under_way = 0
+
+    @property
+    def alive(self) -> bool:
+        """See `VLLMBackend`."""
+        return self._error is None
+
+    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
+        """See `VLLMBackend`."""
+        return [self._loop.start(self._answer(job)) for job in jobs]
+
+    async def _answer(self, job: GenerationRequest) -> GenerationOutput:
+        self._check_alive()
+        self._under_way += 1
+        try:
+            async with self._slots:
+                return await self._sample(job)
+        except asyncio.CancelledError:
+            self._check_alive()  # a close cancels requests: report it instead of the cancellation
+            raise
+        finally:
+            self._under_way -= 1
+
+    async def _sample(self, job: GenerationRequest) -> GenerationOutput:
+        raise NotImplementedError
+
+    def _check_alive(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+
+
+def check_idle(what: str, under_way: int) -> None:
+    """Raise `UsageError` if requests are `under_way`, during which `what` cannot change."""
+    if under_way:
+        raise UsageError(
+            f"{what} cannot change while {under_way} requests are under way: await or cancel them "
+            "first."
+        )
 
 
 def sampling_fields(job: GenerationRequest) -> dict[str, Any]:

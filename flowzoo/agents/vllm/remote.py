@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from flowzoo.agents.openai.endpoint import api_key, chat_url
@@ -19,12 +18,13 @@ from flowzoo.agents.vllm.backend import (
     EngineDeadError,
     GenerationOutput,
     GenerationRequest,
+    LoopBackend,
     Tensors,
+    check_idle,
     engine_error,
     sampling_fields,
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.agents.vllm.transfer import send_file
 from flowzoo.errors import UsageError, missing_extra
 
@@ -64,7 +64,7 @@ def read_choice(body: Any) -> GenerationOutput:
     )
 
 
-class ServerBackend:
+class ServerBackend(LoopBackend):
     """A server as an engine; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
     def __init__(
@@ -83,12 +83,9 @@ class ServerBackend:
             timeout_s: longest time to one answer.
             patience_s: how long a server may take to come up.
         """
+        super().__init__("flowzoo-vllm-remote", max_pending)
         self._url = chat_url(url).removesuffix("/chat/completions")
         self._root = self._url.rsplit("/", 1)[0]
-        self._error: EngineDeadError | None = None
-        self._under_way = 0
-        self._loop = LoopThread("flowzoo-vllm-remote")
-        self._slots = asyncio.Semaphore(max_pending)
         # A server closes what was idle for 5 s (uvicorn): a request that it crosses would be lost.
         limits = httpx.Limits(max_connections=max_pending, keepalive_expiry=2.0)
         self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)
@@ -100,22 +97,9 @@ class ServerBackend:
             self.close()
             raise
 
-    @property
-    def alive(self) -> bool:
-        """See `VLLMBackend`."""
-        return self._error is None
-
-    def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
-        """See `VLLMBackend`."""
-        return [self._loop.start(self._answer(job)) for job in jobs]
-
     def load_weights(self, tensors: Tensors, version: int) -> None:
         """See `VLLMBackend`."""
-        if self._under_way:
-            raise UsageError(
-                f"the server's weights cannot change while {self._under_way} requests are under "
-                "way: await or cancel them first."
-            )
+        check_idle("the server's weights", self._under_way)
         send_file(self, tensors)
         self.reset_cache()
 
@@ -215,7 +199,7 @@ class ServerBackend:
                 "it with --logprobs-mode processed_logprobs."
             )
 
-    async def _answer(self, job: GenerationRequest) -> GenerationOutput:
+    async def _sample(self, job: GenerationRequest) -> GenerationOutput:
         name = job.adapter.name if job.adapter else self.model
         body = {
             **sampling_fields(job),
@@ -223,20 +207,13 @@ class ServerBackend:
             "prompt": list(job.prompt),
             "return_token_ids": True,
         }
-        self._under_way += 1
+        reply = await self._send(f"{self._url}/completions", body)
+        if reply.status_code != 200:
+            raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
         try:
-            async with self._slots:
-                reply = await self._send(f"{self._url}/completions", body)
-            if reply.status_code != 200:
-                raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
             return read_choice(reply.json())
-        except asyncio.CancelledError:
-            self._check_alive()  # a close cancels requests: report it instead of the cancellation
-            raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
-        finally:
-            self._under_way -= 1
 
     async def _send(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
         self._check_alive()
@@ -244,10 +221,6 @@ class ServerBackend:
             return await self._client.post(url, json=dict(body), headers=_headers())
         except httpx.HTTPError as error:
             raise self._died(f"{type(error).__name__}: {error}") from error
-
-    def _check_alive(self) -> None:
-        if self._error is not None:
-            raise type(self._error)(*self._error.args)
 
     def _died(self, what: str) -> EngineDeadError:
         self._error = engine_error(RuntimeError(f"{self._url}: {what}"))

@@ -24,6 +24,7 @@ from flowzoo.agents.vllm.backend import (
     GenerationOutput,
     GenerationRequest,
     Tensors,
+    check_idle,
     engine_error,
     fail_all,
 )
@@ -242,11 +243,7 @@ class InProcessBackend:
             del self._active[key]
 
     def _check_idle(self, what: str) -> None:
-        if self._active or self._backlog:
-            raise UsageError(
-                f"the engine's {what} cannot change while {len(self._active)} requests are under "
-                "way: await or cancel them first."
-            )
+        check_idle(f"the engine's {what}", len(self._active) + len(self._backlog))
 
     def _forget_prompts(self) -> None:
         if not self._engine.reset_prefix_cache():

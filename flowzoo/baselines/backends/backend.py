@@ -1,16 +1,59 @@
-"""The backend of a run: one process, ranks, or a driver with workers."""
+"""The backend of a run (one process, ranks, or a driver with workers), and its messages."""
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
-from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSpec:
+    """Arguments from which a process with the same settings makes the same sampler; picklable."""
+
+    mode: Literal["train", "eval"]
+    policies: Mapping[str, tuple[str, bool | None]]
+    """Policy and its thinking switch, by role or agent."""
+    step: int = 0
+    """Step of the training batch: it decides the stage of the curriculum and the noise."""
+    eval_set: str = ""
+    """Name of the evaluation set; empty: the held-out problems."""
+    versions: Mapping[str, int] | None = None
+    """Exact number of optimizer steps behind the weights, by policy; None: the newest."""
+
+
+def policies_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
+    """Policies of `policy_map` in the format of `RolloutSpec`."""
+
+    def say(policy: Any) -> tuple[str, bool | None]:
+        return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
+
+    # Every process makes its own judge.
+    return {role: say(policy_map.policy(role)) for role in policy_map.entries}
+
+
+class Shard(NamedTuple):
+    """Jobs that are played as one batch."""
+
+    number: int
+    jobs: tuple[EpisodeJob, ...]
+
+
+def cut_shards(jobs: Sequence[EpisodeJob], size: int) -> list[Shard]:
+    """Shards of `size` jobs each, in order; the last may have fewer. 0: one shard of all."""
+    size = size or max(1, len(jobs))
+    starts = range(0, max(1, len(jobs)), size)
+    return [Shard(n, tuple(jobs[start : start + size])) for n, start in enumerate(starts)]
 
 
 class LearnerProtocol(Protocol):
@@ -84,3 +127,24 @@ class RunBackend:
 
     def close(self) -> None:
         """Leave the other processes; may be called again."""
+
+
+def serialize_error(process: str, error: Exception) -> bytes | str:
+    """Pickle of a flowzoo error; of others, or if it cannot be pickled, message and place."""
+    message = f"{process} stopped: {type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        message += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    if not isinstance(error, FlowzooError):
+        return message
+    try:
+        sent = pickle.dumps(error)
+        pickle.loads(sent)  # noqa: S301  # our own, of a moment ago
+    except Exception:  # a class of the user may raise anything when pickled
+        return message
+    return sent
+
+
+def deserialize_error(data: bytes | str, kind: type[FlowzooError]) -> FlowzooError:
+    """The error that another process of this run has sent; a message becomes a `kind`."""
+    return kind(data) if isinstance(data, str) else pickle.loads(data)  # noqa: S301  # of this run

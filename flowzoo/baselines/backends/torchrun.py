@@ -14,10 +14,15 @@ from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
+from flowzoo.baselines.backends.backend import (
+    LearnerProtocol,
+    RolloutSpec,
+    RunBackend,
+    Shard,
+    deserialize_error,
+    serialize_error,
+)
 from flowzoo.baselines.backends.data_parallel import DataParallel, RankError, join_ranks
-from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError

@@ -1,32 +1,260 @@
-"""Blame: the role whose decisions cost the team most, by replays with other decisions."""
+"""Blame: the role whose decisions cost the team most, by replays with other decisions.
+
+Episodes are played again from their transcripts, with the decisions of a role replaced.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.counterfactual import (
-    Choice,
-    Chooser,
-    Donors,
-    Replacement,
-    ReplayedEpisode,
-    Saved,
-    Situation,
-    expert_reply,
-    play,
-    play_saved,
-)
 from flowzoo.baselines.diagnostics.verdicts import Verdicts
 from flowzoo.baselines.stats import t_quantile
+from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turn import Turn
+from flowzoo.envs.episode.turn import Turn, prompt_digest
+from flowzoo.envs.script import Grade
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng
+
+Saved = Mapping[str, Any]  # an episode of a transcript file
+Situation = tuple[tuple[Any, ...], ...]
+"""Keys from fine to coarse; the first that a donor has is taken."""
+FINE = 2  # keys that make situations alike; coarser ones say that none was found
+FEWEST_DONORS = 3  # decisions of a situation below which a coarser one is taken
+
+
+class ReplayedReply(NamedTuple):
+    """One reply, by its situation and how well it did its role's job."""
+
+    agent: str
+    turn: int
+    role: str
+    situation: Situation
+    prompt: bytes
+    reply: str
+    role_score: float | None
+    read: bool  # the parser that rules the workflow could read it
+
+
+class ReplayedEpisode(NamedTuple):
+    """Result of a replay."""
+
+    score: float
+    decisions: tuple[ReplayedReply, ...]
+    replaced: int  # replies that are not the transcript's
+    strange: int  # replaced replies without a donor in a like situation
+
+
+class Choice(NamedTuple):
+    """A reply for an open turn."""
+
+    reply: str
+    replaced: bool = False
+    strange: bool = False
+
+
+Chooser = Callable[[Episode, Turn, Situation], Choice]  # answers for an open turn
+
+
+def play(
+    workflow: Workflow,
+    problems: Sequence[Problem],
+    choose: Sequence[Chooser],
+    on_grade: Callable[[int, Episode, Grade], None] = lambda index, episode, grade: None,
+) -> list[ReplayedEpisode]:
+    """Play one episode of every problem; `choose` answers for all roles of each.
+
+    `on_grade` is called before an episode's answer is graded, with its index.
+    """
+    # Side by side, so that the task's grader sees them in batches.
+    episodes = [Episode(workflow, problem) for problem in problems]
+    situations: list[dict[int, Situation]] = [{} for _ in episodes]
+    choices: list[list[Choice]] = [[] for _ in episodes]
+    while not all(episode.done for episode in episodes):
+        for index, episode in enumerate(episodes):
+            for effect in episode.effects:
+                if isinstance(effect, Grade):
+                    on_grade(index, episode, effect)
+        jobs = [job for episode in episodes for job in episode.pending_effects]
+        results = iter(resolve(workflow.task, jobs, workflow.judge)) if jobs else iter(())
+        for index, episode in enumerate(episodes):
+            if episode.effects:
+                episode.resolve([next(results) for _ in episode.effects])
+                continue
+            for turn in episode.waiting:
+                where = situation(episode, turn)
+                situations[index][turn.call] = where
+                choices[index].append(choose[index](episode, turn, where))
+                episode.reply(turn.agent, choices[index][-1].reply)
+    return [
+        ReplayedEpisode(
+            score=float(episode.finished().score or 0.0),
+            decisions=_decisions(episode, places),
+            replaced=sum(choice.replaced for choice in chosen),
+            strange=sum(choice.strange for choice in chosen),
+        )
+        for episode, places, chosen in zip(episodes, situations, choices, strict=True)
+    ]
+
+
+def situation(episode: Episode, turn: Turn) -> Situation:
+    """Situation of an agent when it is asked, from earlier events alone."""
+    agents, scores = episode.workflow.agents, episode.role_scores
+    before = [
+        earlier
+        for earlier in episode.turns
+        if earlier.call < turn.call and earlier.phase < turn.phase
+    ]
+    latest: dict[str, float] = {}
+    total: dict[str, float] = {}
+    phases: dict[str, int] = {}
+    for earlier in before:
+        role, score = agents[earlier.agent][0], scores.get(earlier.call)
+        if score is None:
+            continue
+        if phases.get(role) != earlier.phase:
+            phases[role], latest[role] = earlier.phase, 0.0
+        latest[role] += round(score, 3)
+        total[role] = round(total.get(role, 0.0) + score, 3)
+    last, whole = tuple(sorted(latest.items())), tuple(sorted(total.items()))
+    role = agents[turn.agent][0]
+    return (role, turn.turn, last, whole), (role, last, whole), (role, last), (role,)
+
+
+def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[ReplayedReply, ...]:
+    return tuple(
+        ReplayedReply(
+            turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], situations[turn.call],
+            _prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
+            turn.reply is not None and episode.workflow.read(turn.reply) is not None,
+        )
+        for turn in episode.turns
+    )  # fmt: skip
+
+
+def _prompt_key(turn: Turn) -> bytes:
+    return prompt_digest(turn.observe())  # calls of tools included
+
+
+def play_saved(
+    verdicts: Verdicts, problems: Sequence[Problem], saved: Sequence[Saved]
+) -> list[ReplayedEpisode]:
+    """Play saved episodes again; the grade of a reply is the role score it was saved with."""
+    scores = [
+        {(call["agent"], call["turn"]): call.get("role_score") for call in row["calls"]}
+        for row in saved
+    ]
+
+    def take(index: int, episode: Episode, grade: Grade) -> None:
+        if grade.of is not None:
+            turn = episode.turns[grade.of.call]
+            score = scores[index].get((turn.agent, turn.turn))
+            verdicts.take(episode.problem, grade.answer, score)
+
+    return play(verdicts.workflow, problems, list(map(from_transcript, saved)), take)
+
+
+def from_transcript(saved: Saved) -> Chooser:
+    """Chooser that takes every reply from the transcript; KeyError on another path."""
+    replies = {(call["agent"], call["turn"]): call["reply"] for call in saved["calls"]}
+    return lambda episode, turn, where: Choice(replies[turn.agent, turn.turn])
+
+
+class Draw(NamedTuple):
+    """A decision of a donor."""
+
+    role_score: float
+    text: str | None  # the donor's reply if it was unreadable
+    like: bool  # the donor's situation was one of the `FINE` finest
+
+
+@dataclass
+class Donors:
+    """Decisions to draw from, by situation."""
+
+    _pools: dict[tuple[Any, ...], list[ReplayedReply]] = field(default_factory=dict)
+
+    def add(self, decisions: Sequence[ReplayedReply]) -> None:
+        """Take in decisions with a role score."""
+        for decision in decisions:
+            if decision.role_score is not None:
+                for key in decision.situation:
+                    self._pools.setdefault(key, []).append(decision)
+
+    def draw(self, where: Situation, rng: Random, *, like: bool = False) -> Draw | None:
+        """A random decision in the finest situation that has enough; None: none has."""
+        for fineness, key in enumerate(where[:FINE] if like else where):
+            pool = self._pools.get(key, [])
+            if len(pool) >= FEWEST_DONORS:
+                decision = rng.choice(pool)
+                return Draw(
+                    decision.role_score or 0.0,
+                    None if decision.read else decision.reply,
+                    fineness < FINE,
+                )
+        return None
+
+
+def expert_reply(episode: Episode, turn: Turn, role_score: float, rng: Random) -> str:
+    """Reply of the scripted expert who does this job right with chance `role_score`."""
+    role = episode.workflow.agents[turn.agent][0]
+    right = role_score >= 1 or (role_score > 0 and rng.random() < role_score)
+    return episode.workflow.expert(role, turn.observe(), episode.problem, rng, right)
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Answers for all roles: one role by `other`'s decisions, the rest as in the transcript."""
+
+    # A reply serves where its prompt is the same; after a replaced reply prompts may follow that
+    # have none. Whether such a reply is right comes from a donor, a decision of the role in the
+    # same situation of another episode; its text comes from the workflow's scripted expert, or from
+    # the donor if the donor's reply was unreadable.
+
+    now: Sequence[ReplayedReply]  # decisions of the episode itself
+    now_donors: Donors
+    role: str
+    other: Sequence[ReplayedReply] | None
+    """Decisions of the role on the same problem; None: the oracle, who does everything rightly."""
+    other_donors: Donors
+    key: str
+
+    def __call__(self, episode: Episode, turn: Turn, where: Situation) -> Choice:
+        """The reply to an open turn."""
+        rng = key_rng("counterfactual", self.key, episode.problem.id, turn.agent, turn.turn)
+        replaced_role = episode.workflow.agents[turn.agent][0] == self.role
+        if replaced_role and self.other is None:
+            return Choice(expert_reply(episode, turn, 1.0, rng), replaced=True)
+        decisions = self.other if replaced_role and self.other is not None else self.now
+        prompt = _prompt_key(turn)
+        for decision in decisions:
+            if (decision.agent, decision.turn) == (
+                turn.agent,
+                turn.turn,
+            ) and decision.prompt == prompt:
+                return Choice(decision.reply, replaced=replaced_role)
+        donors, others = self.now_donors, self.other_donors
+        if replaced_role:
+            donors, others = others, donors
+        drawn = donors.draw(where, rng, like=True) or others.draw(where, rng, like=True)
+        drawn = drawn or donors.draw(where, rng)
+        if drawn is None:  # no decision of this role has a role score: say what was said last
+            texts = [decision.reply for decision in decisions if decision.agent == turn.agent] or [
+                ""
+            ]
+            return Choice(texts[-1], replaced=True, strange=True)
+        text = drawn.text
+        if text is None:
+            text = expert_reply(episode, turn, drawn.role_score, rng)
+        return Choice(text, replaced=True, strange=not drawn.like)
+
 
 GROUPS = 10
 REPLAYS = 4  # replays of every episode, with other donors

@@ -14,7 +14,7 @@ from flowzoo.baselines.diagnostics.skills import GIVEN
 from flowzoo.baselines.report.accuracy import is_gain
 from flowzoo.baselines.report.by_policy import policy_of, whole_role
 from flowzoo.baselines.report.changes import change_sign
-from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
+from flowzoo.baselines.report.findings import Facts, Finding, metric_series, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
 from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_permitted
@@ -155,8 +155,7 @@ def _answering(run: RunData, bad: Sequence[Finding]) -> str:
 
 def _movement(run: RunData, role: str) -> float:
     """Divergences of the iterations of a role's policy, added up, in nats per token."""
-    name = KL + policy_of(run, role)
-    return sum(float(row[name]) for row in run.rows if is_finite(row.get(name)))
+    return sum(value for _, value in metric_series(run, KL).get(policy_of(run, role), ()))
 
 
 def _window(run: RunData, facts: Facts, bad: Sequence[Finding]) -> tuple[int, int]:
@@ -299,12 +298,12 @@ def _largest(
     """Largest divergence by an iteration of a window: nats, step, policy, usual size."""
     policies = {policy_of(run, role)} if role else set(run.policies.values())
     start, end = (run.steps[index] for index in window)
-    sizes: list[tuple[float, int, str]] = []
-    for row in run.rows:
-        for name, value in row.items():
-            policy = name.removeprefix(KL)
-            if name.startswith(KL) and policy in policies and is_finite(value):
-                sizes.append((float(value), int(row["step"]), policy))
+    sizes = [
+        (value, step, policy)
+        for policy, moved in metric_series(run, KL).items()
+        if policy in policies
+        for step, value in moved
+    ]
     until = [size for size in sizes if size[1] <= end]
     if not until:
         return None

@@ -18,6 +18,7 @@ LEVELS: Mapping[FindingLevel, str] = {
 }  # fmt: skip
 """Label by level, the most urgent first."""
 Facts = Mapping[str, Any]
+Series = list[tuple[int, float]]  # (step, value) pairs
 TEAM = ""  # role of a finding about the whole team
 
 
@@ -61,6 +62,17 @@ class FindingSource:
 def is_finite(value: Any) -> bool:
     """True for a finite number."""
     return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def metric_series(run: RunData, prefix: str) -> dict[str, Series]:
+    """Finite values of the metrics whose names begin with `prefix`, by the rest of the name."""
+    series: dict[str, Series] = {}
+    for row in run.rows:
+        for name, value in row.items():
+            if name.startswith(prefix) and is_finite(value):
+                points = series.setdefault(name.removeprefix(prefix), [])
+                points.append((int(row["step"]), float(value)))
+    return series
 
 
 def finite_only(value: Any) -> Any:

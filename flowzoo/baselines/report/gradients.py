@@ -19,7 +19,8 @@ from flowzoo.baselines.report.findings import (
     Finding,
     FindingLevel,
     RunFindings,
-    is_finite,
+    Series,
+    metric_series,
     percent,
 )
 from flowzoo.baselines.run.reading import RunData, read_episodes
@@ -28,9 +29,6 @@ from flowzoo.envs.records import Call
 MOST_REPLIES = 400
 """Replies of a role in a permutation test, evenly spaced; more would only take longer."""
 CURVE_FROM = 3  # probes that a third of a run must have for its own estimate
-
-
-Series = list[tuple[int, float]]  # (step, value) pairs
 
 
 def captures(run: RunData, _: Facts) -> RunFindings:
@@ -99,12 +97,8 @@ def _mass_text(pair: Facts) -> str:
 def role_series(run: RunData, kind: str, arity: int = 1) -> dict[tuple[str, ...], Series]:
     """Series of `grad/{kind}/…` by the role, or by the `arity` roles, of the name."""
     series: dict[tuple[str, ...], Series] = {}
-    start = f"grad/{kind}/"
-    for row in run.rows:
-        for name, value in row.items():
-            if name.startswith(start) and is_finite(value):
-                roles = tuple(name.removeprefix(start).split("/")[:arity])
-                series.setdefault(roles, []).append((row["step"], float(value)))
+    for name, points in metric_series(run, f"grad/{kind}/").items():
+        series.setdefault(tuple(name.split("/")[:arity]), []).extend(points)
     return series
 
 

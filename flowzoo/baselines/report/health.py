@@ -20,6 +20,7 @@ from flowzoo.baselines.report.findings import (
     RunFindings,
     is_finite,
     join_words,
+    metric_series,
     percent,
     points,
 )
@@ -115,23 +116,23 @@ def _silences(run: RunData, level: FindingLevel) -> list[Finding]:
 
 
 def _rates(run: RunData) -> list[Finding]:
-    text = []
-    for name in sorted({name for row in run.rows for name in row if name.startswith(RATE)}):
-        rates = [row[name] for row in run.rows if is_finite(row.get(name))]
-        text += [f"That of {name.removeprefix(RATE)} {course}." for course in odd_rates(rates)]
+    text = [
+        f"That of {policy} {course}."
+        for policy, rates in sorted(metric_series(run, RATE).items())
+        for course in odd_rates([rate for _, rate in rates])
+    ]
     return [Finding("warn", "The learning rate does not fall once", " ".join(text))] if text else []
 
 
 def _spikes(run: RunData) -> list[Finding]:
     policies: list[str] = []
-    for name in sorted({name for row in run.rows for name in row if name.startswith(NORM)}):
-        norms = [(row["step"], row[name]) for row in run.rows if is_finite(row.get(name))]
+    for policy, norms in sorted(metric_series(run, NORM).items()):
         values = [norm for _, norm in norms]
         steps = [step for n, (step, norm) in enumerate(norms) if spike(norm, values[:n])]
         if steps:
             policies.append(
-                f"of policy {name.removeprefix(NORM)} at {len(steps)} of {len(norms)} steps, first "
-                f"at step {steps[0]}"
+                f"of policy {policy} at {len(steps)} of {len(norms)} steps, first at step "
+                f"{steps[0]}"
             )
     if not policies:
         return []
@@ -288,14 +289,9 @@ def distances(run: RunData) -> list[dict[str, Any]]:
     """Divergence by an iteration, per policy, on samples of its rows; nats per token."""
     # `total` is no distance between the ends: steps that cancel add up as well.
     rows: list[dict[str, Any]] = []
-    names = sorted({name for row in run.rows for name in row if name.startswith(KL)})
-    for name in names:
-        policy = name.removeprefix(KL)
-        moved = [(float(row[name]), row["step"]) for row in run.rows if is_finite(row.get(name))]
-        if not moved:
-            continue
-        largest, step = max(moved)
-        values = [value for value, _ in moved]
+    for policy, moved in sorted(metric_series(run, KL).items()):
+        largest, step = max((value, step) for step, value in moved)
+        values = [value for _, value in moved]
         ratios = [row[RATIO + policy] for row in run.rows if RATIO + policy in row]
         rows.append(
             {

@@ -20,6 +20,7 @@ from flowzoo.baselines.report.findings import (
     between,
     is_finite,
     join_words,
+    metric_series,
     percent,
 )
 from flowzoo.baselines.run.reading import RunData, end_episodes
@@ -102,10 +103,9 @@ def _lengths(run: RunData) -> list[Finding]:
 def _entropies(run: RunData) -> list[Finding]:
     parts: list[str] = []
     split = split_roles(run)
-    metrics = {name: None for row in run.rows for name in row if name.startswith(ENTROPY)}
-    for name in metrics:
-        _, role, policy = name.split("/")
-        values = [row[name] for row in run.rows if is_finite(row.get(name))]
+    for name, points in metric_series(run, ENTROPY).items():
+        role, policy = name.split("/")
+        values = [value for _, value in points]
         if len(values) >= 2 * WINDOW:
             first, last = np.mean(values[:WINDOW]), np.mean(values[-WINDOW:])
             if first > 0 and last < NO_ENTROPY * first:

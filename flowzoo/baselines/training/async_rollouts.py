@@ -28,8 +28,7 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.training.evaluation import (
     sample_jobs,

@@ -7,7 +7,7 @@ from pathlib import Path
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, policies_of
+from flowzoo.baselines.backends.backend import RolloutSpec, policies_of
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.training.advantage_computer import informative_jobs
 from flowzoo.baselines.training.async_rollouts import PlayStep

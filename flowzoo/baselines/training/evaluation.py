@@ -20,8 +20,13 @@ from flowzoo.agents.rollout.episodes import (
     concat_batches,
 )
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
+from flowzoo.baselines.backends.backend import (
+    RolloutSpec,
+    RunBackend,
+    Shard,
+    cut_shards,
+    policies_of,
+)
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages

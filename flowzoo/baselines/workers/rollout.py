@@ -14,9 +14,9 @@ from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
 from flowzoo.baselines.backends.ray.worker import Loaded
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.engines.hf import Engines, TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig

@@ -25,6 +25,7 @@ from flowzoo.envs.door.wire import (
 )
 from flowzoo.envs.script import ProgramReply
 
+ADDRESSES = "POST /v1/chat/completions and GET /v1/models"
 MOST_INCOMING = 2**28
 """Most bytes of request bodies from all clients at the same time."""
 LAST_S = 0.01
@@ -50,14 +51,7 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
         return answer(200, model_list(run_of(runs, request).program.models))
 
     async def other(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        status = error.status_code
-        refusal = RefusalError(
-            status,
-            "method_not_allowed" if status == 405 else "unknown_url",
-            f"There is no {request.method} {request.url.path}: the door has POST "
-            "/v1/chat/completions and GET /v1/models.",
-        )
+        refusal = no_address(request, error, ADDRESSES)
         try:
             run_of(runs, request).refuse(refusal)
         except RefusalError as unauthorized:
@@ -68,15 +62,26 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
         assert isinstance(error, RefusalError)
         return answer(error.status, error.body())
 
-    async def left(request: Request, error: Exception) -> Response:
-        return Response(status_code=499)  # its client has disconnected
-
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
     ]
     handlers: Any = {HTTPException: other, RefusalError: refused, ClientDisconnect: left}
     return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def no_address(request: Request, error: Exception, addresses: str) -> RefusalError:
+    """Make the error for another address, or another method, than the `addresses` have."""
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    code = "method_not_allowed" if status == 405 else "unknown_url"
+    message = f"There is no {request.method} {request.url.path:.200}: there are {addresses}."
+    return RefusalError(status, code, message)
+
+
+async def left(request: Request, error: Exception) -> Response:
+    """A response that no client gets, since it has disconnected."""
+    return Response(status_code=499)
 
 
 def answer(status: int, body: dict[str, Any]) -> Response:

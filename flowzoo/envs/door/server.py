@@ -18,10 +18,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.course import spot_digest
-from flowzoo.envs.door.guard import ProgramGuard
-from flowzoo.envs.door.launch import ProgramThreads, launch
-from flowzoo.envs.door.run import TICK_S, ProgramRun
+from flowzoo.envs.door.launch import ProgramGuard, ProgramThreads, launch
+from flowzoo.envs.door.run import TICK_S, ProgramRun, spot_digest
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
 from flowzoo.errors import DivergedError, UsageError, missing_extra
 

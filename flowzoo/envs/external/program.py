@@ -60,6 +60,7 @@ were answered with an error), `refusal` (code of the last), `unread`, `repeated`
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -71,20 +72,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flowzoo.envs.door.course import course_digest, spot_digest
-from flowzoo.envs.external.program_chat import asked, program_reply
+from flowzoo.envs.door.run import course_digest, spot_digest
 from flowzoo.envs.script import (
+    NO_COUNTS,
     Advance,
     AgentProgram,
+    Ask,
     Exchange,
     Outcome,
     ProgramEnd,
+    ProgramReply,
     ProgramRequest,
+    Reply,
     Script,
 )
 from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tools import before_calls
 from flowzoo.envs.workflow import Roles, Workflow
 from flowzoo.errors import UsageError, need_module
 from flowzoo.functions import PERMISSION, FunctionSetting
@@ -356,3 +361,18 @@ def program_files(run: Any) -> dict[str, str]:
         for file in files
         if file.is_file()
     }
+
+
+def asked(agent: str, request: ProgramRequest) -> Ask:
+    """Convert a request to an ask."""
+    messages: list[dict[str, Any]] = []
+    for sender, content, *more in request.messages:
+        calls = json.loads(more[0]) if more else {}
+        messages.append({"role": sender, "content": content, **calls})
+    return Ask(agent, messages, tools=request.tools, max_tool_calls=request.most_calls)
+
+
+def program_reply(reply: Reply) -> ProgramReply:
+    """Convert a reply to a program's format; unreadable calls stay text."""
+    counts, calls = reply.counts or NO_COUNTS, reply.tool_calls
+    return ProgramReply(before_calls(reply.text) if calls else reply.text, counts, calls)

@@ -666,9 +666,6 @@ class MathTask(DataTask[MathRow]):
         meta = {"source": "worked", "solution": solution}
         return Problem(self.name, "pretrain", self.seed, number, text, gold, meta)
 
-    def prompt(self, problem: Problem) -> str:
-        return self.instructed(problem.text)
-
     def answer(self, text: str) -> str | None:
         return extract(text, "strict")
 

@@ -596,9 +596,6 @@ class SearchTask(DataTask[QuestionRow]):
     def _world(self, split: str) -> World:
         return world(self.seed, split, self.passages or 0)
 
-    def prompt(self, problem: Problem) -> str:
-        return self.instructed(problem.text)
-
     def answer(self, text: str) -> str | None:
         return tagged_answer(text)
 

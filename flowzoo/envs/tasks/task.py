@@ -199,9 +199,9 @@ class Task(ABC):
             return self.instruction.replace("{problem}", text)
         return f"{text}\n{self.instruction}"
 
-    @abstractmethod
     def prompt(self, problem: Problem) -> str:
-        """The question for a solver, with the answer format."""
+        """The question for a solver, with the answer format; default: see `instructed`."""
+        return self.instructed(problem.text)
 
     @abstractmethod
     def answer(self, text: str) -> str | None:

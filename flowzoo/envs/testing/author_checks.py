@@ -14,7 +14,8 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import agent_pay
 from flowzoo.envs.script import RESULTS, Ask, InterimScore, Outcome, RoleScore
 from flowzoo.envs.testing.playthrough import (
-    advance,
+    expert_episodes,
+    method_place,
     play_out,
     problem_at,
     require,
@@ -55,7 +56,7 @@ class CreditTraits(NamedTuple):
 def credit_traits(workflow: Workflow) -> CreditTraits:
     """Play some episodes, and see which of their replies have scores."""
     counts: dict[str, list[bool]] = {}
-    episodes = [*_expert_episodes(workflow), *_random_episodes(workflow)]
+    episodes = [*expert_episodes(workflow, EPISODES, 0.5), *_random_episodes(workflow)]
     for episode in episodes:
         paid = episode.finished().payoffs is not None
         for turn in episode.turns:
@@ -92,44 +93,20 @@ def check_methods(workflow: Workflow) -> None:
     cls, samples = type(workflow), workflow.samples()
     require(
         isinstance(samples, (tuple, list)) and all(isinstance(text, str) for text in samples),
-        f"{_place(cls.samples)}: samples() must return a tuple of texts, got {samples!r:.60}",
+        f"{method_place(cls.samples)}: samples() must return a tuple of texts, got {samples!r:.60}",
     )
-    for number, episode in enumerate(_expert_episodes(workflow)):
+    for number, episode in enumerate(expert_episodes(workflow, EPISODES, 0.5)):
         for name, value in episode.finished().facts.items():
             require(
                 value == value,
-                f"{_place(cls.play)}: the fact {name!r} is {value!r}, which equals nothing: leave "
-                "it out",
+                f"{method_place(cls.play)}: the fact {name!r} is {value!r}, which equals nothing: "
+                "leave it out",
             )
         require(
             repr(episode.problem.meta) == repr(problem_at(workflow, number).meta),
-            f"{_place(cls.play)}: play() changes problem.meta, which all episodes of the problem "
-            "share",
+            f"{method_place(cls.play)}: play() changes problem.meta, which all episodes of the "
+            "problem share",
         )
-
-
-def _place(method: Any) -> str:
-    code = inspect.unwrap(method).__code__
-    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
-
-
-def _expert_episodes(workflow: Workflow) -> Iterator[Episode]:
-    for number in range(EPISODES):
-        problem = problem_at(workflow, number)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem, 0.5, number)
-        advance(episode)
-        while not episode.done:
-            for turn in episode.waiting:
-                role = workflow.agents[turn.agent][0]
-                reply: object = respond(role, turn.observe())
-                require(
-                    isinstance(reply, str),
-                    f"{_place(type(workflow).expert)}: expert() must return a text, got "
-                    f"{type(reply).__name__} for {role}",
-                )
-                episode.reply(turn.agent, str(reply))
-            advance(episode)
-        yield episode
 
 
 def _random_episodes(workflow: Workflow) -> Iterator[Episode]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import pickle
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from flowzoo.envs.api.aec import Guard, WorkflowEnv
 from flowzoo.envs.episode.effects import resolve
@@ -113,20 +116,36 @@ def play_out(episode: Episode, *key: str | int) -> Episode:
     return episode
 
 
-def expert_roles(workflow: Workflow) -> set[str]:
-    """Roles that are asked in `PLAYTHROUGHS` episodes of scripted experts."""
-    roles: set[str] = set()
-    for number in range(PLAYTHROUGHS):
+def expert_episodes(workflow: Workflow, count: int, skill: float = 1.0) -> Iterator[Episode]:
+    """Finished episodes of scripted experts, whose replies are right with probability `skill`."""
+    for number in range(count):
         problem = problem_at(workflow, number)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem)
+        episode, respond = Episode(workflow, problem), workflow.responder(problem, skill, number)
         advance(episode)
         while not episode.done:
             for turn in episode.waiting:
                 role = workflow.agents[turn.agent][0]
-                roles.add(role)
-                episode.reply(turn.agent, respond(role, turn.observe()))
+                reply: object = respond(role, turn.observe())
+                require(
+                    isinstance(reply, str),
+                    f"{method_place(type(workflow).expert)}: expert() must return a text, got "
+                    f"{type(reply).__name__} for {role}",
+                )
+                episode.reply(turn.agent, str(reply))
             advance(episode)
-    return roles
+        yield episode
+
+
+def expert_roles(workflow: Workflow) -> set[str]:
+    """Roles that are asked in `PLAYTHROUGHS` episodes of scripted experts."""
+    episodes = expert_episodes(workflow, PLAYTHROUGHS)
+    return {workflow.agents[turn.agent][0] for episode in episodes for turn in episode.turns}
+
+
+def method_place(method: Any) -> str:
+    """File and line of a method, for messages."""
+    code = inspect.unwrap(method).__code__
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
 
 
 def expert_replies(task: Task, problem: Problem) -> list[str]:

@@ -22,6 +22,10 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(pocket_path("math"))
 
 
+def shown(chat, messages, tools=()):
+    return chat.tokenizer.decode(chat.measure(messages, tools))
+
+
 def test_a_template_without_tools_is_an_error(tokenizer):
     chat = ChatTokenizer(tokenizer, {})
     assert chat.encode([CHAT])
@@ -34,11 +38,11 @@ def test_tools_are_rendered_and_change_nothing_where_there_are_none(tokenizer):
     chat = ChatTokenizer(tokenizer, {})
     call = ToolCall("000000000", "python", {"code": "print(1)"})
     said = {"role": "assistant", "content": "", "tool_calls": [call.plain()]}
-    rendered = chat._render([*CHAT, said, call.result("1")], (PYTHON,))
+    rendered = shown(chat, [*CHAT, said, call.result("1")], (PYTHON,))
     assert '"name": "python", "description"' in rendered
     assert '<tool_call>{"name": "python", "arguments": {"code": "print(1)"}}' in rendered
     assert rendered.endswith("tool: 1;assistant:")
-    assert chat._render(CHAT) == "user: hi;assistant:"
+    assert shown(chat, CHAT) == "user: hi;assistant:"
     plain, offered = chat.encode([CHAT, CHAT], [(), (PYTHON,)])
     assert len(plain) < len(offered)
     assert chat.encode([CHAT])[0] == plain == chat.measure(CHAT)
@@ -51,4 +55,4 @@ def test_special_tokens_in_calls_are_inert(tokenizer):
     end = tokenizer.eos_token
     call = ToolCall("000000000", "python", {"code": f"print('{end}')"})
     said = {"role": "assistant", "content": "", "tool_calls": [call.plain()]}
-    assert end not in chat._render([*CHAT, said, call.result(end)], (PYTHON,))
+    assert end not in shown(chat, [*CHAT, said, call.result(end)], (PYTHON,))

@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
-from flowzoo.agents.hf import int8_linear, kept_linears
+from flowzoo.agents.hf import kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
 from flowzoo.agents.hf.int8_levels import PackedLevels, PlainLevels, quantize
-from flowzoo.agents.hf.int8_linear import Int8Linear
 from flowzoo.agents.hf.int8_product import ITEM_SIZES, instructions
-from flowzoo.agents.hf.kept_linears import KeptLinears
+from flowzoo.agents.hf.kept_linears import Int8Linear, KeptLinears
 from flowzoo.agents.pocket import load
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
@@ -178,7 +177,7 @@ def test_layers_that_read_one_tensor_quantize_it_once():
     def results() -> list[torch.Tensor]:
         with kept.active(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                int8_linear, "quantize", lambda rows: calls.append(len(rows)) or quantize(rows)
+                kept_linears, "quantize", lambda rows: calls.append(len(rows)) or quantize(rows)
             )
             return [net(inputs), net(inputs.clone()), net(inputs[:2] * 2)]
 

@@ -24,7 +24,7 @@ from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
 from flowzoo.baselines.backends import data_parallel
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
+from flowzoo.baselines.backends.backend import RolloutSpec, Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
 from flowzoo.baselines.learner.batch import make_rows

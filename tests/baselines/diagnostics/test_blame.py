@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pytest
 
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.diagnostics.blame import find_blame
-from flowzoo.baselines.diagnostics.counterfactual import (
+from flowzoo.baselines.diagnostics.blame import (
     Choice,
     Donors,
     Replacement,
+    find_blame,
     from_transcript,
     play,
 )

@@ -10,9 +10,9 @@ import torch
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.protocol import decoding
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
+from flowzoo.baselines.backends.backend import policies_of
 from flowzoo.baselines.backends.ray.weights import ReplicaProof
 from flowzoo.baselines.backends.ray.worker import Loaded
-from flowzoo.baselines.backends.rollout_spec import policies_of
 from flowzoo.baselines.backends.sync_check import SyncError
 from flowzoo.baselines.engines.hf import (
     EnginesElsewhere,

@@ -16,8 +16,13 @@ import pytest
 
 from flowzoo.baselines.report.evaluation.data import read_evaluation, read_evaluations
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts
-from flowzoo.baselines.report.evaluation.files import FILE_EPISODES, one_line, pack_files
-from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
+from flowzoo.baselines.report.evaluation.page import (
+    FILE_EPISODES,
+    EvaluationServer,
+    one_line,
+    pack_files,
+    write_evaluation,
+)
 from flowzoo.cli import main
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError

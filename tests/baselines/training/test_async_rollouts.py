@@ -13,9 +13,8 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend, Shard
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, VersionError, WeightVersions
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import async_rollouts
 from flowzoo.baselines.training.filters import FilteredBatch

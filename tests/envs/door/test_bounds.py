@@ -14,9 +14,9 @@ from openai import OpenAI
 from processes import is_running, wait_for
 
 from flowzoo.envs.door import app, launch, server
-from flowzoo.envs.door import guard as door_guard
+from flowzoo.envs.door import launch as door_launch
 from flowzoo.envs.door import run as door_run
-from flowzoo.envs.door.guard import ProgramGuard
+from flowzoo.envs.door.launch import ProgramGuard
 from flowzoo.envs.door.refusal import BodyRoom
 from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
@@ -139,7 +139,7 @@ def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
 
 GUARDED = """
 import os, signal, subprocess, sys, time
-from flowzoo.envs.door.guard import ProgramGuard
+from flowzoo.envs.door.launch import ProgramGuard
 guard, groups = ProgramGuard(), []
 for _ in range(3):
     command = [sys.executable, "-S", "-c", "import time; time.sleep(300)"]
@@ -192,7 +192,7 @@ def test_without_a_guard_there_is_a_warning(monkeypatch, caplog):
         raise OSError(12, "Cannot allocate memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(door_guard.subprocess, "Popen", fails)
+        patch.setattr(door_launch.subprocess, "Popen", fails)
         guard.watch(2**22 + 1)
     assert "agent programs keep running: [Errno 12] Cannot allocate memory" in caplog.messages[0]
     guard.forget(2**22 + 1)

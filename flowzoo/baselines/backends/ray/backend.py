@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
+from flowzoo.baselines.backends.backend import LearnerProtocol, RolloutSpec, RunBackend, Shard
 from flowzoo.baselines.backends.ray.cluster import connect, start_actors
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
 from flowzoo.baselines.backends.ray.learners import RemoteLearner, RemoteLearnerGroups, WeightsFile
@@ -29,7 +29,6 @@ from flowzoo.baselines.backends.ray.worker import (
     check_nodes,
     check_vllm,
 )
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from flowzoo.baselines.backends.backend import NoRoomError
-from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.backend import NoRoomError, deserialize_error
 from flowzoo.baselines.backends.ray.worker import Failed
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.provenance import usable_cores

@@ -15,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from flowzoo.agents.rollout.engine import CHUNK, Resolver
-from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.backend import RolloutSpec, deserialize_error
 from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
     PAUSE_S,
@@ -31,7 +31,6 @@ from flowzoo.baselines.backends.ray.worker import (
     check_grading,
     check_nodes,
 )
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.envs.episode.effects import PendingEffect
 from flowzoo.envs.script import EffectResult, Grade
 from flowzoo.envs.tasks.task import Task

@@ -14,9 +14,8 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.backend import LearnersLostError
+from flowzoo.baselines.backends.backend import LearnersLostError, deserialize_error
 from flowzoo.baselines.backends.data_parallel import WAIT, RankError
-from flowzoo.baselines.backends.errors_wire import deserialize_error
 from flowzoo.baselines.backends.ray.cluster import start_actors
 from flowzoo.baselines.backends.ray.learner_worker import (
     Done,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.backend import RolloutSpec, deserialize_error
 from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
     PAUSE_S,
@@ -25,7 +25,6 @@ from flowzoo.baselines.backends.ray.cluster import (
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardKey
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
 PROVED_WITHIN_S = 600.0  # time limit for workers to prove that they have new weights, in seconds
 MOST_LOSSES = 10  # number of times that the same shard may be lost with its worker

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from flowzoo.agents.policy import Completion
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.errors_wire import serialize_error
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.baselines.backends.backend import RolloutSpec, serialize_error
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
 from flowzoo.functions import call_contained
@@ -90,7 +89,7 @@ class Played(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Error that a worker raised; see `errors_wire`."""
+    """Error that a worker raised; see `serialize_error`."""
 
     error: bytes | str
 

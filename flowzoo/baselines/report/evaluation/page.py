@@ -2,20 +2,144 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowzoo.baselines.report.evaluation.data import evaluation_files, read_evaluations
-from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts
-from flowzoo.baselines.report.evaluation.files import pack_files
-from flowzoo.baselines.report.html import render, stamp
+from flowzoo.agents.evaluation.summary import attempts_of
+from flowzoo.baselines.report.evaluation.data import (
+    EvaluationData,
+    evaluation_files,
+    read_evaluations,
+    sample_of,
+)
+from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts, level_of
+from flowzoo.baselines.report.html import as_json, render, stamp
 from flowzoo.baselines.report.local import LocalPage, Resource, file_states
+from flowzoo.baselines.report.transcripts import Texts, pack_episode
+from flowzoo.baselines.run.directory import plain
+from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import replace_text, writing
+
+# The page holds the index; a transcript is in one of many scripts, which the page loads when it is
+# needed (a page on disk may load scripts, but read no other file). Layout of the index:
+#
+# texts     all different texts
+# roles     all roles
+# sides     names of the evaluations: one, or two that are compared
+# items     [problem, text, gold, level, file, first, sides]
+# sides     for each evaluation its episodes of the item: [sample, score, answer, truncated, flags]
+# flags     for each role: 1 it replied, 2 not read strictly, 4 cut off, 8 own answer wrong
+#
+# An item is an episode, or a problem where two evaluations are compared. `first` is the index of
+# its first episode in `file`, whose content is laid out as in transcripts.py. Problem, text, gold,
+# level and answer are indices into `texts`, shortened to a line.
+LINE = 160  # characters of a text in the index
+FILE_EPISODES, FILE_CHARACTERS = 64, 1_000_000
+"""Episodes, and characters of different texts, that end a file."""
+
+Item = Sequence[Sequence[EpisodeRecord]]
+"""Episodes of a row of the list, for each side."""
+
+
+class EpisodeFiles(NamedTuple):
+    """The index of a page, and the scripts that hold its transcripts."""
+
+    index: dict[str, Any]
+    scripts: list[str]
+
+
+def episode_items(sides: Sequence[EvaluationData], most: int | None) -> Sequence[Item]:
+    """At most `most` episodes of one evaluation, or problems of two, in the order of problems."""
+    if len(sides) == 1:
+        return [[[record]] for record in sides[0].records][:most]
+    groups = [attempts_of(side.records) for side in sides]
+    names = dict.fromkeys(name for group in groups for name in group)
+    return [[group.get(name, []) for group in groups] for name in names][:most]
+
+
+def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> EpisodeFiles:
+    """Index and scripts of the episodes of one evaluation, or of two that are compared."""
+    roles = list(dict.fromkeys(role for side in sides for role in side.roles))
+    items, lines = episode_items(sides, most), Texts()
+    rows: list[list[Any]] = []
+    packs: list[str] = []
+    for group in _group(items):
+        texts, episodes = Texts(), list[Any]()
+        for item in group:
+            rows.append(
+                [*_line(item, lines), len(packs), len(episodes), _sides(item, roles, lines)]
+            )
+            for record in (record for side in item for record in side):
+                episodes.append(pack_episode(plain(record), "sample", sample_of(record), texts))
+        packs.append(as_json({"texts": texts.all, "episodes": episodes}))
+    stamp = hashlib.sha256("".join(packs).encode()).hexdigest()[:16]
+    index = {
+        "texts": lines.all, "roles": roles, "sides": [side.name for side in sides], "items": rows,
+        "files": len(packs), "stamp": stamp,
+        "total": sum(len(side.records) for side in sides),
+    }  # fmt: skip
+    scripts = [f'flowzooEpisodes("{stamp}",{n},{pack});\n' for n, pack in enumerate(packs)]
+    return EpisodeFiles(index, scripts)
+
+
+def _group(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Items in runs that fill a file each."""
+    group: list[Item] = []
+    episodes = characters = 0
+    for item in items:
+        records = [record for side in item for record in side]
+        episodes += len(records)
+        characters += sum(len(call.reply) for record in records for call in record.calls)
+        group.append(item)
+        if episodes >= FILE_EPISODES or characters >= FILE_CHARACTERS:
+            yield group
+            group, episodes, characters = [], 0, 0
+    if group:
+        yield group
+
+
+def _line(item: Item, texts: Texts) -> list[int]:
+    record = next(record for side in item for record in side)
+    parts = (record.problem, record.text, record.gold, level_of(record))
+    return [texts.add(one_line(part)) for part in parts]
+
+
+def _sides(item: Item, roles: Sequence[str], texts: Texts) -> list[list[list[Any]]]:
+    return [
+        [
+            [
+                sample_of(record),
+                record.score,
+                None if record.answer is None else texts.add(one_line(record.answer)),
+                int(record.truncated),
+                [_flags(record, role) for role in roles],
+            ]
+            for record in side
+        ]
+        for side in item
+    ]
+
+
+def _flags(record: EpisodeRecord, role: str) -> int:
+    calls = [call for call in record.calls if call.role == role]
+    return (
+        (1 if calls else 0)
+        | (2 if any(not call.strict for call in calls) else 0)
+        | (4 if any(call.finish == "length" for call in calls) else 0)
+        | (8 if any(call.role_score is not None and call.role_score < 1 for call in calls) else 0)
+    )
+
+
+def one_line(text: str) -> str:
+    """The beginning of `text`, in one line."""
+    line = " ".join(text[: 4 * LINE].split())
+    return line if len(line) <= LINE else f"{line[:LINE]}…"
 
 
 class EvaluationPage(NamedTuple):

@@ -1,5 +1,5 @@
 // Episodes of an evaluation: an index in the page, transcripts in scripts beside it, which are loaded
-// when they are needed (see evaluation/files.py).
+// when they are needed (see evaluation/page.py).
 
 let showLevel = () => {}; // set where there are transcripts
 

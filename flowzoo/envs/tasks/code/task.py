@@ -298,9 +298,6 @@ class CodeTask(DataTask[CodeRow]):
         task = self if self.data is None else CodeTask(level="1-2", seed=self.seed)
         return task.problem(number, "pretrain")
 
-    def prompt(self, problem: Problem) -> str:
-        return self.instructed(problem.text)
-
     def answer(self, text: str) -> str | None:
         return extract_code(text, "strict")
 

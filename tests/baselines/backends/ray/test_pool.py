@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.worker import Loaded, Opened, Played, Stale
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
 if find_spec("ray"):
     from flowzoo.baselines.backends.ray import pool

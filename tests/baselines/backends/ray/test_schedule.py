@@ -12,7 +12,7 @@ import torch
 from benchmarks.asynchrony import Simulation
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
+from flowzoo.baselines.backends.backend import RolloutSpec, deserialize_error, serialize_error
 from flowzoo.baselines.backends.ray.graders import GraderWorker
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardBatch, ShardKey
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
@@ -28,7 +28,6 @@ from flowzoo.baselines.backends.ray.worker import (
     check_nodes,
     check_vllm,
 )
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.learner.batch import non_finite
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.weights import FullWeights

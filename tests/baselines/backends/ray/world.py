@@ -30,8 +30,8 @@ from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, 
 from said import said
 from world_groups import group_alone, groups_alone, meet
 
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.worker import Loaded
-from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 
 CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")

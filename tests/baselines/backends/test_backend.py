@@ -8,7 +8,7 @@ import torch
 
 import flowzoo
 from flowzoo.agents.rollout.episodes import EpisodeJob
-from flowzoo.baselines.backends.rollout_spec import Shard, cut_shards
+from flowzoo.baselines.backends.backend import Shard, cut_shards
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import make_workflow
