@@ -41,6 +41,7 @@ from flowzoo.reward.math.extract import (
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.sets import is_real_set, same_real_set
+from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
 
 LETTERS: Final = "ABCDEFGHIJ"
@@ -230,9 +231,9 @@ def _other_readings(
     if texts[0] in _stated(texts[1]) or texts[1] in _stated(texts[0]):
         return True
     respelled = _with_points(answer, gold.answer)
-    if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
-        forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
-        return None not in forms and forms[0].text == forms[1].text  # type: ignore[union-attr]
+    if any(text.startswith("statement:") for text in texts):
+        forms = [statement_form(clean(text), is_stated=True) for text in (answer, gold.source)]
+        return forms[0] == forms[1] is not None
     if respelled and (other := read_answer(respelled)) is not None:
         return same(other, gold.answer, rules)
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
@@ -257,14 +258,6 @@ _GROUPED_BY_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3}){2,}", re.ASCII)
 _GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
-
-
-_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b|(?<=[A-Z)])\s*-")
-
-
-def _connective(match: re.Match[str]) -> str:
-    word = match[1] or match[2]
-    return rf"\l{word} " if word else r"\setminus "
 
 
 _SENTENCE = re.compile(
