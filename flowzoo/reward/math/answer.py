@@ -192,7 +192,10 @@ def _permuted(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
 
 
 # Words and signs between parts that both hold, or of which one does.
-_JOINTS: Final = {"and": "and", "land": "and", "or": "or", "lor": "or"}
+_JOINTS: Final = {
+    "land": "and", "lor": "or", **dict.fromkeys(("and", "und", "et", "和", "且"), "and"),
+    **dict.fromkeys(("or", "oder", "ou", "или", "或", "或者"), "or"),
+}  # fmt: skip
 
 
 def _separator(token: MathToken) -> str:
@@ -203,7 +206,9 @@ def _separator(token: MathToken) -> str:
         return "and"
     if token.kind in "wt":
         word = token.text.strip(" ,;").lower()
-        if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
+        if (word in _JOINTS and (token.kind == "t" or word in ("and", "or"))) or (
+            token.kind == "t" and word == "" and token.text
+        ):
             return "and" if word else ","
     return ""
 

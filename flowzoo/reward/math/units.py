@@ -22,7 +22,8 @@ _NAMES: Final = table(
     "pound:lb lb lbs:lb ounce:oz oz ton:t tonne:t °:degree deg:degree degree radian:rad rad "
     "$:dollar buck:dollar usd:dollar dollar cent cents:cent hour:h hr:h hrs:h h minute:min min "
     "second:s sec:s day week month year €:euro eur:euro euro £:pound gbp:pound ¥:yen yen "
-    "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C"
+    "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C "
+    "KiB MiB GiB acre hectare:ha ha"
 )
 _UNITS: Final = frozenset(_NAMES.values())
 _PREFIXES: Final = table(
@@ -49,7 +50,8 @@ _NO_UNITS: Final = names(
     "ones where with for when while then so because since cis bn mn k"
 )
 _JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am"}
-_SCALES: Final = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
+_SCALES: Final = {"dozen": 12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
+                  "ppm": Fraction(1, 10**6), "bps": Fraction(1, 10**4), "hundred": 100, "thousand": 10**3, "million": 10**6,
                   "billion": 10**9, "trillion": 10**12}  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
@@ -273,7 +275,10 @@ _SIZES: Final = {
     "year": (12, "month"), "t": (10**6, "g"), "L": (Fraction(1, 1000), "m3"),
     "M": (1000, "mol m-3"), "bar": (10**5, "Pa"), "Wh": (3600, "J"), "B": (8, "b"),
     "Pa": (1000, "g m-1 s-2"), "N": (1000, "g m s-2"), "J": (1000, "g m2 s-2"),
-    "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"),
+    "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"), "C": (1, "A s"), "V": (1, "J A-1 s-1"),
+    "Ω": (1, "V A-1"), "S": (1, "A V-1"), "F": (1, "C V-1"), "Wb": (1, "V s"), "T": (1, "Wb m-2"),
+    "H": (1, "Wb A-1"), "KiB": (1024, "B"), "MiB": (1024, "KiB"), "GiB": (1024, "MiB"),
+    "acre": (43_560, "ft2"), "ha": (10_000, "m2"),
 }  # fmt: skip
 _POWERS_OF_TEN: Final = {
     "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6,
