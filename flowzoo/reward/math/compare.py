@@ -373,7 +373,7 @@ def _labels(answer: ParsedAnswer) -> bool:
 
 def _are_named(items: Sequence[ParsedAnswer]) -> bool:
     # True if the items are values of different letters, unlike roots `x_1, x_2`.
-    letters = {item.label[:1] for item in items}
+    letters = {x if x.isalpha() and len(x) > 2 else x[:1] for x in (i.label for i in items)}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
 

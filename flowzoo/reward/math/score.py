@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import (
     is_list_like,
     read_answer,
@@ -228,7 +229,7 @@ def _other_readings(
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
-    if texts[0] in _stated(texts[1]) or texts[1] in _stated(texts[0]):
+    if (said := _stated(texts[0])) and said == _stated(texts[1]):
         return True
     respelled = _with_points(answer, gold.answer)
     if any(text.startswith("statement:") for text in texts):
@@ -260,16 +261,20 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-_SENTENCE = re.compile(
-    r"[a-z' ]{1,60}? (?:(?:is|are)(?: an?| the)? |(?=(?:con|di)verges$))([a-z' -]+)"
-)
 _DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
+_WORDS = re.compile(r"[a-z' -]{3,80}")
+_ENDING = re.compile(r"(?<=[a-z]{5})(?:e?s|ent)$")
+_FILLERS: Final = names(
+    "a an the it this that there they number numbers function series sequence integral sum limit"
+)
 
 
-def _stated(text: str) -> tuple[str, ...]:
-    # What a sentence without a denial says of its subject, `odd` in `The function is odd`.
-    sentence = None if _DENIAL.search(text) else _SENTENCE.fullmatch(text)
-    return (sentence[1],) if sentence else ()
+def _stated(text: str) -> list[str]:
+    # The stems of what a text without a denial says of its subject: `odd` in `the function is odd`.
+    if _WORDS.fullmatch(text) is None or _DENIAL.search(text):
+        return []
+    said = re.split(r" (?:is|are) ", text)[-1].split()
+    return [_ENDING.sub("", word) for word in said if word not in _FILLERS]
 
 
 _CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")

@@ -49,10 +49,13 @@ _NO_UNITS: Final = names(
     "gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
     "ones where with for when while then so because since cis bn mn k"
 )
-_JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am"}
-_SCALES: Final = {"dozen": 12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
-                  "ppm": Fraction(1, 10**6), "bps": Fraction(1, 10**4), "hundred": 100, "thousand": 10**3, "million": 10**6,
-                  "billion": 10**9, "trillion": 10**12}  # fmt: skip
+_JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am",
+                  "basis points": "bps", "basis point": "bps"}  # fmt: skip
+_SCALES: Final = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
+    "ppm": Fraction(1, 10**6), "bps": Fraction(1, 10**4),
+}  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
 _RISES: Final = names("increase rise gain growth profit more higher up")
@@ -100,6 +103,7 @@ def _after(
     if cut >= end:
         return Quantity(start, end, unit, factor)
     unit_words = _words(tokens[cut:end])
+    unit_words = _JOINED.get(" ".join(unit_words).lower(), "").split() or unit_words
     if unit_words and unit_words[0].lower() in _SCALES:
         factor *= _SCALES[unit_words.pop(0).lower()]
         if unit_words and unit_words[0] == "of":
@@ -133,7 +137,7 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
     if token.text in ("°", "%") or _is_currency(token):
         return True
     if token.kind == "t":
-        return len(token.text) > 1 or token.text in _LETTERS
+        return len(token.text) > 1 or token.text in _LETTERS or token.text in _SCALES
     if token.text in _MARKS:
         return cut == end and before.kind == "n"
     if cut < end and token.text == "/":
@@ -316,8 +320,7 @@ def _name(unit_words: list[str]) -> str:
     powers: dict[str, int] = {}
     sign = power = 1
     last = ""
-    joined = " ".join(unit_words).lower()
-    for word in _JOINED.get(joined, "").split() or unit_words:
+    for word in unit_words:
         lower = word.lower()
         if lower in ("square", "sq", "cubic"):
             power = 3 if lower == "cubic" else 2
