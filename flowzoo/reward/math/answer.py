@@ -690,11 +690,18 @@ class _Reader:
         cut = start
         while cut < end and self._is_naming(cut, start):
             cut += 1
-        words = [w for token in self.tokens[start:cut] for w in _WORDS.findall(token.text.lower())]
-        label = " ".join(word for word in words if word not in _FILLERS)
+        name_words = [
+            w for token in self.tokens[start:cut] for w in _WORDS.findall(token.text.lower())
+        ]
+        label = " ".join(word for word in name_words if word not in _FILLERS)
         is_marked = cut < end and self.tokens[cut].text in (":", "=")
         cut += is_marked
-        if not words or cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
+        if (
+            not name_words
+            or cut >= end
+            or not (is_marked or self.is_listed)
+            or RESERVED.search(label)
+        ):
             return None
         value = self.read(cut, end)
         return value if value.label or not label else value._replace(label=label)

@@ -1,7 +1,7 @@
 """Comparison of families over the integers and of congruences, by their residues.
 
-The values of a family are progressions, or those of its even and of its odd members are. Two
-families are the same if they have the same residues for a common multiple of all steps.
+The values of a family are progressions; if its sign alternates, its even and its odd members are.
+Two families are the same if they have the same residues for a common multiple of all steps.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _same_member(a: ParsedAnswer, letter: str, b: ParsedAnswer, other: str) -> b
     is_named = not (a.label and b.label) or a.label == b.label
     if a.node is None or b.node is None or a.unit != b.unit or not is_named:
         return False
-    own, given = substitute(a.node, {letter: _LETTER}), substitute(b.node, {other: _LETTER})
-    return same_function(own, given) is True
+    first, second = substitute(a.node, {letter: _LETTER}), substitute(b.node, {other: _LETTER})
+    return same_function(first, second) is True
 
 
 def _same_values(a: _Family, b: _Family) -> bool:
@@ -154,12 +154,12 @@ def _congruences(answer: ParsedAnswer) -> list[_Progression]:
 
 def _same_progressions(a: Sequence[_Progression], b: Sequence[_Progression]) -> bool:
     sizes = [_ratio(part.step, a[0].step) for part in (*a, *b)]
-    known = [abs(size) for size in sizes if size]
-    if len(known) < len(sizes):
+    steps = [abs(size) for size in sizes if size]
+    if len(steps) < len(sizes):
         return False
-    tops, bottoms = [x.numerator for x in known], [x.denominator for x in known]
+    tops, bottoms = [x.numerator for x in steps], [x.denominator for x in steps]
     whole = Fraction(math.lcm(*tops), math.gcd(*bottoms))
-    counts = [int(whole / size) for size in known]
+    counts = [int(whole / size) for size in steps]
     if sum(counts) > _MOST_RESIDUES:
         return False
     period = mul((num(whole), a[0].step))

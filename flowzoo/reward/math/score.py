@@ -229,7 +229,7 @@ def _other_readings(
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
-    if (said := _stated(texts[0])) and said == _stated(texts[1]):
+    if (stems := _stated(texts[0])) and stems == _stated(texts[1]):
         return True
     respelled = _with_points(answer, gold.answer)
     if any(text.startswith("statement:") for text in texts):
@@ -273,8 +273,8 @@ def _stated(text: str) -> list[str]:
     # The stems of what a text without a denial says of its subject: `odd` in `the function is odd`.
     if _WORDS.fullmatch(text) is None or _DENIAL.search(text):
         return []
-    said = re.split(r" (?:is|are) ", text)[-1].split()
-    return [_ENDING.sub("", word) for word in said if word not in _FILLERS]
+    claim = re.split(r" (?:is|are) ", text)[-1].split()
+    return [_ENDING.sub("", word) for word in claim if word not in _FILLERS]
 
 
 _CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from flowzoo.reward.math.clean import TEXT_COMMANDS
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import AnswerKind, ParsedAnswer, num, sym
 from flowzoo.reward.math.units import size_of, unit_name
@@ -29,10 +30,10 @@ class Sort(NamedTuple):
 
 def read_sort(cleaned: str) -> ParsedAnswer | None:
     """Return the meaning of an answer of one of `SORTS`, or None."""
-    if len(cleaned) > _LONGEST or _SIGNS.search(cleaned) is None:
+    if len(cleaned) > _LONGEST or _SIGNS.search(plain := _plain(cleaned)) is None:
         return None
     for sort in SORTS:
-        if sort.sign.search(cleaned) and (form := sort.read(cleaned)):
+        if sort.sign.search(plain) and (form := sort.read(plain)):
             if isinstance(form, ParsedAnswer):
                 return form
             return ParsedAnswer("text", f"{sort.name}: {form}")
@@ -40,12 +41,20 @@ def read_sort(cleaned: str) -> ParsedAnswer | None:
 
 
 _LONGEST: Final = 200
+_TEXT = re.compile(
+    rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS - {'mathbb', 'mathcal'}))})\s?\{{([^{{}}\\]*)\}}"
+)
+
+
+def _plain(cleaned: str) -> str:
+    # An answer without commands for text.
+    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "\\" in cleaned else cleaned
+
+
 _LITERAL = re.compile(
     r"0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]([0-7]+)|#([0-9A-Fa-f]{6}|[0-9A-Fa-f]{3})"
 )
-_BASED = re.compile(
-    r"\(?(?:\\(?:text|mathrm) ?\{)?\(?([0-9A-Fa-f]+)\)?\}?\)? ?_ ?\{?\(?(\d{1,2})\)?\}?"
-)
+_BASED = re.compile(r"\(?([0-9A-Fa-f]+)\)? ?_ ?\{?\(?(\d{1,2})\)?\}?")
 
 
 def _numeral(cleaned: str) -> ParsedAnswer | None:
@@ -68,14 +77,14 @@ def _is_numeral(match: re.Match[str]) -> bool:
 _PART: Final = r"(\d+(?:\.\d+)?) ?(°|'|\"|[A-Za-z]+)\.?"
 _JOINT: Final = r" ?(?:,|and|, and)? ?"
 _SUM = re.compile(rf"(-?){_PART}{_JOINT}{_PART}(?:{_JOINT}{_PART})?")
-_TYPESET = re.compile(r"\\(?:text|textrm|mathrm)\s?\{([^{}]*)\}|\^ ?\{? ?((?:\\prime ?)+)\}?")
+_PRIMES = re.compile(r"\^ ?\{? ?((?:\\prime ?)+)\}?")
 _ARC: Final = {"'": "arcminute", '"': "arcsecond", "min": "arcminute", "s": "arcsecond"}
 
 
 def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     # `5 ft 10 in`, `1 hour and 30 minutes`, `37° 30'`: a multiple of the first unit.
-    plain = _TYPESET.sub(lambda m: m[1] or "'" * (m[2] or "").count("p"), cleaned)
-    match = _SUM.fullmatch(re.sub(r"\s+", " ", plain.replace("''", '"')).strip())
+    plain = _PRIMES.sub(lambda m: "'" * m[1].count("p"), cleaned)
+    match = _SUM.fullmatch(plain.replace("''", '"'))
     if match is None:
         return None
     written = [(match[i], match[i + 1]) for i in (2, 4, 6) if match[i]]
@@ -92,7 +101,7 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     return ParsedAnswer("scalar", node=num(value / factors[0]), unit=parts[0][1], shape="sum")
 
 
-_CLOCK = re.compile(r"(\d{1,2}) ?: ?(\d\d) ?(?:\\text ?\{ ?)?([ap])m\.? ?\}?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}) ?: ?(\d\d) ?([ap])m\.?", re.IGNORECASE)
 
 
 def _clock(cleaned: str) -> ParsedAnswer | None:
@@ -175,7 +184,7 @@ _BRACKETS: Final[dict[str, tuple[AnswerKind, str]]] = {
 }  # fmt: skip
 
 
-_DIVISION = re.compile(r"(\d+) ?(?:\\text ?\{ ?)?(?:remainder|rem|R|r)\.? ?\}? ?(\d+)(?: ?\})?")
+_DIVISION = re.compile(r"(\d+) ?(?:remainder|rem|R|r)\.? ?(\d+)")
 
 
 def _division(cleaned: str) -> str | None:
@@ -204,7 +213,7 @@ def _date(cleaned: str) -> str | None:
 
 
 _FIELD = re.compile(
-    r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|(?:\\(?:mathrm|text|operatorname) ?\{ ?GF ?\}|GF) ?\() ?"
+    r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|GF ?\() ?"
     r"\{? ?(\d{1,6})(?: ?\^ ?\{? ?(\d{1,2}) ?\}?)? ?[})]?"
 )
 
@@ -215,7 +224,7 @@ def _field(cleaned: str) -> str | None:
     return str(int(match[1]) ** int(match[2] or 1)) if match else None
 
 
-_TYPESETTING = re.compile(r"\\(?:ce|text|mathrm|mathbf|mathsf) ?(?=\{)|[\s_{}$]|\\(?=[#&])")
+_TYPESETTING = re.compile(r"\\ce ?(?=\{)|[\s_{}$]|\\(?=[#&])")
 _ARROW = re.compile(r"\\(?:x?rightarrow|longrightarrow|rightleftharpoons)|<?=?-?->|<=>")
 _SPECIES = re.compile(r"\d*(?:[A-Z][a-z]?|[()\[\]\d^+-])+(?:\((?:aq|s|l|g)\))?")
 
@@ -246,9 +255,7 @@ _NAMED: Final = {
     "N": "normal", "U": "uniform", "Unif": "uniform", "Exp": "exponential",
     "Geo": "geometric", "Geom": "geometric", "Ber": "bernoulli", "Bern": "bernoulli",
 }  # fmt: skip
-_DISTRIBUTION = re.compile(
-    r"([A-Z]) ?\\sim ?(?:\\[a-z]+ ?)?\{? ?([A-Za-z]+) ?\}? ?\(([^()]+)\)", re.DOTALL
-)
+_DISTRIBUTION = re.compile(r"([A-Z]) ?\\sim ?([A-Za-z]+) ?\(([^()]+)\)", re.DOTALL)
 
 
 def _distribution(cleaned: str) -> str | None:
@@ -261,8 +268,8 @@ def _distribution(cleaned: str) -> str | None:
     return f"{match[1]} {name} {values}"
 
 
-_BY: Final = r" ?(?:\\times|by|\\text ?\{ ?by ?\}) ?"
-_SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?(?:\\(?:text|mathrm) ?\{{)? ?([A-Za-z]{{3,}}) ?\}}?")
+_BY: Final = r" ?(?:\\times|by) ?"
+_SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?([A-Za-z]{{3,}})")
 
 
 def _shape(cleaned: str) -> str | None:
@@ -273,7 +280,7 @@ def _shape(cleaned: str) -> str | None:
     return f"{re.findall('[0-9]+', match[1])} {unit_name(match[2])}"
 
 
-_ARTICLE = re.compile(r"^(?:\\text ?\{ ?)?an? ?\}? ?(?=\d)")
+_ARTICLE = re.compile(r"^an? ?(?=\d)")
 _LOGIC = re.compile(
     r"\\(?:land|lor|cap|cup|oplus|triangle|Delta|setminus|lnot|overline|sim|varnothing|forall|exists|lambda"
     r"|(?:left)?rightarrow|(?:Left)?[Rr]ightarrow|leftrightarrow)(?![A-Za-z])|\b(?i:and|x?or)\b"

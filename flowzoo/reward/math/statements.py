@@ -83,7 +83,7 @@ class _Reader:
         return tree
 
     def sign(self) -> tuple[int, str]:
-        """How tightly the next token binds, and its meaning; -1 if it is no sign."""
+        """The rank and the meaning of the next token as a sign; rank -1 if it is none."""
         word = self.word()
         if word in _RELATIONS and (word != "|" or self.has_bar):
             return _RELATION, word
