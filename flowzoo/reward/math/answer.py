@@ -19,6 +19,7 @@ from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
+from flowzoo.reward.math.statements import builder_form
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
     ZERO,
@@ -116,7 +117,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     if len(answer) > MAX_CHARS or _DIGITS.search(answer):
         return None
     cleaned = clean(answer)
-    text = text_form(cleaned)
+    text, source = text_form(cleaned), None
     if answer.strip("$ ").startswith("\\text") and cleaned[:1] == "0" and cleaned[1:].isdigit():
         return ParsedAnswer("text", text)  # a text keeps its zeros
     try:
@@ -139,7 +140,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
                 0, len(source.tokens)
             )
     except AnswerSyntaxError:
-        return ParsedAnswer("text", text)
+        builder = builder_form(source) if source is not None and cleaned[:1] == "\\" else None
+        return ParsedAnswer("text", builder or text)
     except (AnswerTooLargeError, RecursionError):
         return None
     return answer_read._replace(text=text)

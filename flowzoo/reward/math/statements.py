@@ -58,6 +58,22 @@ def statement_form(cleaned: str, is_stated: bool = False) -> str | None:
         return None
 
 
+def builder_form(source: MathTokens) -> str | None:
+    r"""The text of a set `\{a^n b^n : n \geq 0\}` whose bound letters have no names, or None."""
+    tokens, end = source.tokens, len(source.tokens) - 1
+    bar = next((idx for idx, token in enumerate(tokens) if token.text in ("|", ":")), 0)
+    if tokens[0].text != "\\{" or source.partner[0] != end or not bar:
+        return None
+    bound: dict[str, str] = {}
+    for token in tokens[bar + 1 : end]:
+        if token.kind == "w" and len(token.text) == 1:
+            bound.setdefault(token.text, f"#{len(bound)}")
+        elif token.text != ",":
+            break
+    parts = [token for token in (*tokens[:bar], *tokens[bar + 1 :]) if token.text not in "{}"]
+    return " ".join(_renamed(token, bound) for token in parts)
+
+
 class _Reader:
     """Reader of the tokens of a statement by precedence."""
 
@@ -210,7 +226,7 @@ class _Reader:
         related = [node for node in nodes if node[0] in _RELATIONS]
         sides = [side for node in related for side in node[1:]]
         atoms = [node for node in nodes if node[0] == "atom"]
-        if not all(self.is_plain(*atom[1:], atom in sides) for atom in atoms):
+        if not all(self.is_plain(atom, atom in sides) for atom in atoms):
             return False
         signs = heads - {"atom", *_RELATIONS}
         is_list = len(atoms) == len(sides) and "in" not in heads and "notin" not in heads
@@ -218,8 +234,9 @@ class _Reader:
         is_named = is_worded and len(signs) < 2 and "xor" not in signs and not self.is_stated
         return bool(signs) and not is_named and not (is_list and signs <= {"and", "or"})
 
-    def is_plain(self, start: int, end: int, is_side: bool) -> bool:
+    def is_plain(self, atom: Tree, is_side: bool) -> bool:
         """True for a letter, the empty set, or a number beside a relation."""
+        _, start, end = atom
         first = self.tokens[start]
         is_word = first.text == "varnothing" or (is_side and first.kind == "n")
         return end - start == (1 if is_word else self.letter(start))
