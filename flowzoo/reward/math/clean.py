@@ -253,7 +253,7 @@ _REWRITES: Final[
     (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
     (("rangle",), _KET, r"\\ket_{\1}"),
     (("\\\\",), _ROW_GAP, r"\\\\"),
-    (("\\text",), _NEXT_PART, r", \\text{\\1"),
+    (("\\text",), _NEXT_PART, r", \\text{\1"),
     (("\\not",), _NOT, r"\\neq "),
     (("\\not",), _NOT_IN, r"\\notin "),
     (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),

@@ -68,7 +68,8 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
-    a, b = (x._replace(unit="") if x.unit == "rad" else x for x in (a, b))
+    if {a.unit, b.unit} == {"degree", "rad"}:
+        return _same_angle(a.node, b.node, is_first=a.unit == "degree")
     if a.unit != b.unit and a.unit and b.unit and rules.units != "ignored":
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
@@ -83,7 +84,7 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         if is_letter and symbols(y.node or num(0)) == {x.unit}:
             verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
-        verdict = _same_angle(a.node, b.node, a.unit)
+        verdict = _same_angle(a.node, b.node, is_first=a.unit == "degree")
     if verdict is not True and (a.digits or b.digits):
         is_rounded = is_rounding(a, b, rules.digits) or is_rounding(b, a, rules.digits)
         verdict = is_rounded or verdict
@@ -184,9 +185,9 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
 
 
-def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
-    # True if degrees and a multiple of pi are one angle; `unit` is that of `a`.
-    degrees, radians = (a, b) if unit else (b, a)
+def _same_angle(a: ExprNode, b: ExprNode, is_first: bool) -> bool | None:
+    # True if degrees, which are first or second, and a multiple of pi are one angle.
+    degrees, radians = (a, b) if is_first else (b, a)
     if "#pi" not in radians.key:
         return False
     return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)

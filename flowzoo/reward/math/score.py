@@ -273,7 +273,7 @@ def _stated(text: str) -> list[str]:
     # The stems of what a text without a denial says of its subject: `odd` in `the function is odd`.
     if _WORDS.fullmatch(text) is None or _DENIAL.search(text):
         return []
-    claim = re.split(r" (?:is|are) ", text)[-1].split()
+    claim = re.split(r" (?:is|are) ", text, maxsplit=1)[-1].split()
     return [_ENDING.sub("", word) for word in claim if word not in _FILLERS]
 
 
