@@ -692,29 +692,30 @@ class _Reader:
         cut = start
         while cut < end and self._is_naming(cut, start):
             cut += 1
+        if cut == start:
+            return None
         name_words = [
             w for token in self.tokens[start:cut] for w in _WORDS.findall(token.text.lower())
         ]
         label = " ".join(word for word in name_words if word not in _FILLERS)
         is_marked = cut < end and self.tokens[cut].text in (":", "=")
         cut += is_marked
-        if (
-            not name_words
-            or cut >= end
-            or not (is_marked or self.is_listed)
-            or RESERVED.search(label)
-        ):
+        if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
             return None
         value = self.read(cut, end)
         return value if value.label or not label else value._replace(label=label)
 
     def _is_naming(self, idx: int, start: int) -> bool:
-        token, following = self.tokens[idx], self.tokens[min(idx + 1, len(self.tokens) - 1)].text
+        token = self.tokens[idx]
+        if token.kind not in "wtn":
+            return False
+        following = self.tokens[min(idx + 1, len(self.tokens) - 1)].text
         if token.kind == "n":  # `Sequence 1: 5`
             return idx > start and following == ":"
-        is_long = max(map(len, _WORDS.findall(token.text)), default=0) > 2
+        longest = max(map(len, _WORDS.findall(token.text)), default=0)
+        is_long = longest > 2 or (longest == 2 and token.kind == "t" and token.text in _FILLERS)
         name = token.text.replace(" ", "").strip(":-")
-        return token.kind in "wt" and is_long and following not in "_^" and is_word(name)
+        return is_long and following not in "_^" and is_word(name)
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.

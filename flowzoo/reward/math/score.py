@@ -263,7 +263,7 @@ _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 _DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
 _WORDS = re.compile(r"[a-z' -]{3,80}")
-_ENDING = re.compile(r"(?<=[a-z]{5})(?:e?s|ent)$")
+_ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
 _FILLERS: Final = names(
     "a an the it this that there they number numbers function series sequence integral sum limit"
 )

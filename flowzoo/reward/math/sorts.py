@@ -48,7 +48,7 @@ _TEXT = re.compile(
 
 def _plain(cleaned: str) -> str:
     # An answer without commands for text.
-    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "\\" in cleaned else cleaned
+    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
 
 
 _LITERAL = re.compile(
