@@ -12,13 +12,14 @@ from itertools import pairwise, permutations, product
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
+from flowzoo.reward.math.clean import RESERVED, clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
+from flowzoo.reward.math.statements import builder_form
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
     ZERO,
@@ -61,6 +62,9 @@ _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank 
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
 # Letters that are functions before a bracket in names of quantities.
 _VALUED: Final = frozenset("fghEFGHPV")
+_WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+# Words in the name of a value that do not tell it from others.
+_FILLERS: Final = names("a an the is are at of with when its it has equals to value")
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
@@ -113,7 +117,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     if len(answer) > MAX_CHARS or _DIGITS.search(answer):
         return None
     cleaned = clean(answer)
-    text = text_form(cleaned)
+    text, source = text_form(cleaned), None
     if answer.strip("$ ").startswith("\\text") and cleaned[:1] == "0" and cleaned[1:].isdigit():
         return ParsedAnswer("text", text)  # a text keeps its zeros
     try:
@@ -136,7 +140,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
                 0, len(source.tokens)
             )
     except AnswerSyntaxError:
-        return ParsedAnswer("text", text)
+        builder = builder_form(source) if source is not None and cleaned[:1] == "\\" else None
+        return ParsedAnswer("text", builder or text)
     except (AnswerTooLargeError, RecursionError):
         return None
     return answer_read._replace(text=text)
@@ -192,7 +197,10 @@ def _permuted(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
 
 
 # Words and signs between parts that both hold, or of which one does.
-_JOINTS: Final = {"and": "and", "land": "and", "or": "or", "lor": "or"}
+_JOINTS: Final = {
+    "land": "and", "lor": "or", **dict.fromkeys(("and", "und", "et", "和", "且"), "and"),
+    **dict.fromkeys(("or", "oder", "ou", "или", "或", "或者"), "or"),
+}  # fmt: skip
 
 
 def _separator(token: MathToken) -> str:
@@ -203,7 +211,9 @@ def _separator(token: MathToken) -> str:
         return "and"
     if token.kind in "wt":
         word = token.text.strip(" ,;").lower()
-        if word in ("and", "or") or (token.kind == "t" and word == "" and token.text):
+        if (word in _JOINTS and (token.kind == "t" or word in ("and", "or"))) or (
+            token.kind == "t" and word == "" and token.text
+        ):
             return "and" if word else ","
     return ""
 
@@ -250,7 +260,7 @@ class _Reader:
 
     def __init__(self, source: MathTokens) -> None:
         self.source, self.tokens, self.partner = source, source.tokens, source.partner
-        self.is_product = source.as_written
+        self.is_product, self.is_listed = source.as_written, False
 
     def related(self, start: int, end: int, at: list[int]) -> ParsedAnswer:
         # The meaning of a slice with relation signs at the indices `at`.
@@ -334,7 +344,9 @@ class _Reader:
         idx = start
         if first.text in _FIGURES and 1 < end - start < 6:
             return text
-        if first.kind not in "wct" or first.text in _NO_LABELS or is_function(first.text):
+        if first.kind not in "wct" or first.text in _NO_LABELS:
+            return ""
+        if is_function(first.text) and end > start + 1:
             return ""
         idx += 1
         while idx < end:
@@ -574,7 +586,7 @@ class _Reader:
         return _separator(self.tokens[idx])
 
     def listed(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
-        marks = {mark for _, mark in cuts}
+        marks, self.is_listed = {mark for _, mark in cuts}, True
         if len(marks) > 1:
             strong = ";" if ";" in marks else "and"
             groups = [idx for idx, mark in cuts if mark == strong]
@@ -614,6 +626,8 @@ class _Reader:
         if arrows:
             return self.derived(start, end, arrows)
         relations = [idx for idx in top if self.is_operator(idx, RELATIONS)]
+        if (named := self.named(start, end)) is not None:
+            return named
         if len(relations) > 1:
             slices = self.slices(start, end, top, relations)
             if len(slices) > 1:
@@ -626,10 +640,6 @@ class _Reader:
         if operations:
             return self.set_operation(start, end, operations[-1])
         colons = [idx for idx in top if self.tokens[idx].text == ":"]
-        if len(colons) == 1 and start < colons[0] < end - 1 and self._is_phrase(start, colons[0]):
-            return self.read(colons[0] + 1, end)._replace(
-                label=_text(self.tokens[start : colons[0]])
-            )
         if colons and start < colons[0] and colons[-1] < end - 1:
             parts = self.parts(start, end, colons)
             return ParsedAnswer("ratio", items=tuple(self.scalar(a, b) for a, b in parts))
@@ -677,11 +687,35 @@ class _Reader:
                 return idx, idx
         return None
 
-    def _is_phrase(self, start: int, end: int) -> bool:
-        # True for the name of a part, `Paolo` or `Sequence 1`.
-        first, rest = self.tokens[start], self.tokens[start + 1 : end]
-        is_named = first.kind in "wt" and is_word(first.text.replace(" ", ""))
-        return is_named and all(token.kind in "wtn" for token in rest)
+    def named(self, start: int, end: int) -> ParsedAnswer | None:
+        # A value with words before it as its name: `Paolo: 18`, in lists also `\text{mean } 5`.
+        cut = start
+        while cut < end and self._is_naming(cut, start):
+            cut += 1
+        if cut == start:
+            return None
+        name_words = [
+            w for token in self.tokens[start:cut] for w in _WORDS.findall(token.text.lower())
+        ]
+        label = " ".join(word for word in name_words if word not in _FILLERS)
+        is_marked = cut < end and self.tokens[cut].text in (":", "=")
+        cut += is_marked
+        if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
+            return None
+        value = self.read(cut, end)
+        return value if value.label or not label else value._replace(label=label)
+
+    def _is_naming(self, idx: int, start: int) -> bool:
+        token = self.tokens[idx]
+        if token.kind not in "wtn":
+            return False
+        following = self.tokens[min(idx + 1, len(self.tokens) - 1)].text
+        if token.kind == "n":  # `Sequence 1: 5`
+            return idx > start and following == ":"
+        longest = max(map(len, _WORDS.findall(token.text)), default=0)
+        is_long = longest > 2 or (longest == 2 and token.kind == "t" and token.text in _FILLERS)
+        name = token.text.replace(" ", "").strip(":-")
+        return is_long and following not in "_^" and is_word(name)
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.

@@ -21,6 +21,9 @@ _UNPRINTED = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
     r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))"
 )
+_NEXT_NAME = re.compile(r"[,;]\s*(?:\\[ ,;:]|\\q?quad|\s)*\\text\s*\{[^{}]*[A-Za-z]{3}")
+# Words that begin another part of an answer, after a value: `5 \\text{ at } x = 2`.
+_NEXT_PART = re.compile(r"(?<=[\w)\]}])\s*\\text\s*\{\s*((?:at|when|with|the)\b[^{}]*\}\s*[^\s}])")
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
 _THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
 _AMOUNT: Final = (
@@ -34,7 +37,7 @@ _INTRODUCTION = re.compile(
     re.IGNORECASE,
 )
 _CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
-_RESERVED = re.compile(
+RESERVED = re.compile(
     r"\b(?:not|never|no|less|more|least|most|than|about|between|or|either|maybe|approximately)\b|n't",
     re.IGNORECASE,
 )
@@ -211,7 +214,7 @@ def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or _RESERVED.search(lead):
+    if match is None or RESERVED.search(lead) or _NEXT_NAME.search(text, match.end()):
         return text
     change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
@@ -250,6 +253,7 @@ _REWRITES: Final[
     (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
     (("rangle",), _KET, r"\\ket_{\1}"),
     (("\\\\",), _ROW_GAP, r"\\\\"),
+    (("\\text",), _NEXT_PART, r", \\text{\1"),
     (("\\not",), _NOT, r"\\neq "),
     (("\\not",), _NOT_IN, r"\\notin "),
     (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),

@@ -13,10 +13,10 @@ from itertools import pairwise, permutations
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.doubles import is_whole
+from flowzoo.reward.math.families import same_family, same_residues
 from flowzoo.reward.math.matrices import built
 from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
-from flowzoo.reward.math.sets import Linear, is_over_integers, is_real_set, linear, same_real_set
+from flowzoo.reward.math.sets import Linear, is_real_set, linear, same_real_set
 from flowzoo.reward.math.tree import (
     ExprNode,
     ParsedAnswer,
@@ -68,6 +68,8 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
+    if {a.unit, b.unit} == {"degree", "rad"}:
+        return _same_angle(a.node, b.node, is_first=a.unit == "degree")
     if a.unit != b.unit and a.unit and b.unit and rules.units != "ignored":
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
@@ -82,7 +84,7 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         if is_letter and symbols(y.node or num(0)) == {x.unit}:
             verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
-        verdict = _same_angle(a.node, b.node, a.unit)
+        verdict = _same_angle(a.node, b.node, is_first=a.unit == "degree")
     if verdict is not True and (a.digits or b.digits):
         is_rounded = is_rounding(a, b, rules.digits) or is_rounding(b, a, rules.digits)
         verdict = is_rounded or verdict
@@ -161,6 +163,8 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     # The names that the free constants of an answer may have in the gold: of integration, or
     # coefficients of a solution with exponential or trigonometric terms.
     letters = _letters(gold)
+    if gold.node is not None and "#i" in gold.node.key and "j" not in letters:
+        yield {"j": const("i")}  # the imaginary unit of engineers
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
@@ -181,9 +185,9 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
 
 
-def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
-    # True if degrees and a multiple of pi are one angle; `unit` is that of `a`.
-    degrees, radians = (a, b) if unit else (b, a)
+def _same_angle(a: ExprNode, b: ExprNode, is_first: bool) -> bool | None:
+    # True if degrees, which are first or second, and a multiple of pi are one angle.
+    degrees, radians = (a, b) if is_first else (b, a)
     if "#pi" not in radians.key:
         return False
     return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)
@@ -244,79 +248,6 @@ def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: i
     return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
 
 
-_SHIFTS: Final = range(-3, 4)
-
-
-class _Family(NamedTuple):
-    letter: str
-    members: tuple[ParsedAnswer, ...]
-
-
-def _family(answer: ParsedAnswer) -> _Family | None:
-    if answer.kind != "list":
-        return None
-    letters = [item.label for item in answer.items if is_over_integers(item)]
-    members = tuple(item for item in answer.items if not is_over_integers(item))
-    if len(letters) != 1 or not members or any(item.node is None for item in members):
-        return None
-    return _Family(letters[0], members)
-
-
-def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Return True if two answers are the same family; None unless both are families."""
-    # One may omit that its letter is an integer if the letter is one by convention.
-    first, second = _family(a), _family(b)
-    is_stated = first is not None or second is not None
-    first, second = first or _implied_family(a), second or _implied_family(b)
-    if not is_stated and not (first and second and _are_angles(first) and _are_angles(second)):
-        return None
-    if first is None or second is None or len(first.members) != len(second.members):
-        return False
-    left = list(second.members)
-    for member in first.members:
-        other = next((x for x in left if _same_member(member, first, x, second)), None)
-        if other is None:
-            return False
-        left.remove(other)
-    return True
-
-
-def _implied_family(answer: ParsedAnswer) -> _Family | None:
-    members = answer.items if answer.kind == "list" else (answer,)
-    nodes = [item.node for item in members if item.node is not None]
-    letters = frozenset[str]().union(*(symbols(node) for node in nodes))
-    if len(nodes) != len(members) or len(letters) != 1 or not is_whole(min(letters)):
-        return None
-    return _Family(min(letters), tuple(members))
-
-
-def _are_angles(family: _Family) -> bool:
-    # True if all members are multiples of pi or degrees that grow with the letter.
-    nodes = [(item.node or num(0), item.unit) for item in family.members]
-    slopes = [substitute(node, {family.letter: num(1)}) for node, _ in nodes]
-    return all(
-        "#pi" in slope.key or unit == "degree"
-        for slope, (_, unit) in zip(slopes, nodes, strict=True)
-    )
-
-
-def _same_member(a: ParsedAnswer, of_a: _Family, b: ParsedAnswer, of_b: _Family) -> bool:
-    if a.node is None or b.node is None or a.unit != b.unit:
-        return False
-    if a.label and b.label and a.label != b.label:
-        return False
-    letter = sym("k")
-    member = substitute(a.node, {of_a.letter: letter})
-    if "k" not in symbols(member):
-        return same_function(a.node, b.node) is True
-    for sign in (1, -1):
-        for shift in _SHIFTS:
-            moved: ExprNode = add((mul((num(sign), letter)), num(shift)))
-            if same_function(member, substitute(b.node, {of_b.letter: moved})) is True:
-                return True
-    return False
-
-
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if the two mean the same; None if undecided. Symmetric."""
     answer = _named_as(answer, gold)
@@ -332,12 +263,12 @@ def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
 
 def _same_up_to_constant(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     # True if two antiderivatives, `f(x) + C`, differ by a constant.
-    if answer.node is None or gold.node is None or answer.node.op != "add":
+    if answer.node is None or gold.node is None or {answer.node.op, gold.node.op} != {"add"}:
         return False
     constants = [term for term in gold.node.args if _CONSTANT.fullmatch(term.key)]
     terms = [*answer.node.args, *map(neg, gold.node.args)]
     letters = sorted(symbols(gold.node) - {term.key for term in constants})
-    if gold.node.op != "add" or len(constants) != 1 or constants[0] not in terms:
+    if len(constants) != 1 or constants[0] not in terms:
         return False
     apart = add(x for x in terms if x not in (constants[0], neg(constants[0])))
     if _CONSTANT.fullmatch(min(symbols(apart), default="")):
@@ -358,7 +289,7 @@ def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bo
 
 
 def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
-    if "mod" in (a.shape, b.shape) and _residues(a) == _residues(b) != frozenset():
+    if any(x.shape == "mod" for x in (a, *a.items, b, *b.items)) and same_residues(a, b):
         return True
     if "list" in (a.kind, b.kind) or (a.label and b.kind == "scalar") or b.label:
         verdict = same_family(a, b)
@@ -437,31 +368,13 @@ def _are_verdicts(answer: ParsedAnswer) -> bool:
     return all(item.node is not None and item.node.key in ("T", "F") for item in answer.items)
 
 
-def _residues(answer: ParsedAnswer) -> frozenset[tuple[Fraction, Fraction]]:
-    # Residues with their moduli of congruences, or of a family `6n + 1` over the integers.
-    if answer.shape == "mod" and None not in answer.items:
-        pair = [rational(item.node or sym("?")) for item in answer.items]
-        return frozenset({(pair[0], pair[1])} if None not in pair else ())  # type: ignore[arg-type]
-    family = _family(answer)
-    if family is None:
-        return frozenset().union(*map(_residues, answer.items))
-    residues = set[tuple[Fraction, Fraction]]()
-    for member in family.members:
-        line = linear(member.node or num(0))
-        start = rational(line.rest) if line else None
-        if line is None or start is None or {line.slope.denominator, start.denominator} != {1}:
-            return frozenset()
-        residues.add((start % abs(line.slope), abs(line.slope)))
-    return frozenset(residues)
-
-
 def _labels(answer: ParsedAnswer) -> bool:
     return bool(answer.label) or any(item.label for item in answer.items)
 
 
 def _are_named(items: Sequence[ParsedAnswer]) -> bool:
     # True if the items are values of different letters, unlike roots `x_1, x_2`.
-    letters = {item.label[:1] for item in items}
+    letters = {x if x.isalpha() and len(x) > 2 else x[:1] for x in (i.label for i in items)}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
 
@@ -489,9 +402,17 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
     cells = column(scalar)
     if other.kind == "seq" and other.shape in ("()", "[]") and cells is not None:
         return _in_order(cells, other.items, rules)
+    if other.kind == "seq" and other.shape == "()" and (cells := _point(scalar.node)):
+        return _in_order(cells, other.items, rules)
     if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
         return same_scalar(scalar, _quotient(other), rules)
     return False
+
+
+def _point(node: ExprNode | None) -> list[ParsedAnswer]:
+    # The coordinates of a point with its name, `P(1, 2)`.
+    is_named = node is not None and node.op == "call" and re.fullmatch("@[A-Z]", node.args[0])
+    return [ParsedAnswer("scalar", node=x) for x in node.args[1:]] if node and is_named else []
 
 
 def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:

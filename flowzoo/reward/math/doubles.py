@@ -229,13 +229,11 @@ _PRECISE_ONLY: Final = frozenset(
 )
 
 
-def approximate(
-    node: ExprNode, point: ProbePoint, bound: Mapping[str, float] | None = None
-) -> Approx:
+def approximate(node: ExprNode, point: ProbePoint) -> Approx:
     """The value of a tree at a probe point."""
     spend(1)
     try:
-        result = _value(node, point, bound or {})
+        result = _value(node, point)
     except (OverflowError, ZeroDivisionError, ValueError):
         raise UnreliableValueError from None
     size = abs(result.value)
@@ -244,14 +242,12 @@ def approximate(
     return result
 
 
-def _value(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
+def _value(node: ExprNode, point: ProbePoint) -> Approx:
     op, args = node.op, node.args
     if op == "num":
         value = float(args[0])
         return Approx(complex(value), abs(value) * _EPS)
     if op == "sym":
-        if args[0] in bound:
-            return Approx(complex(bound[args[0]]), 0.0)
         real, imag = point.value(args[0])
         return Approx(complex(float(real), float(imag)), abs(float(real)) * _EPS)
     if op == "const":
@@ -259,21 +255,21 @@ def _value(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> App
             raise UnreliableValueError
         return Approx(_CONSTANTS[args[0]], 1e-15)
     if op == "add":
-        terms = [approximate(arg, point, bound) for arg in args]
+        terms = [approximate(arg, point) for arg in args]
         total = sum((term.value for term in terms), 0j)
         error = sum(term.error + _EPS * abs(term.value) for term in terms)
         return Approx(total, error)
     if op == "mul":
         product = Approx(1 + 0j, 0.0)
         for arg in args:
-            product = _times(product, approximate(arg, point, bound))
+            product = _times(product, approximate(arg, point))
         return product
     if op == "pow":
-        base, exponent = approximate(args[0], point, bound), approximate(args[1], point, bound)
+        base, exponent = approximate(args[0], point), approximate(args[1], point)
         return _on_reals(_power(base, exponent, rational(args[1])), point)
     if op == "bind":
-        return _finite(node, point, bound)
-    return _on_reals(_call(args[0], args[1:], point, bound), point)
+        raise UnreliableValueError
+    return _on_reals(_call(args[0], args[1:], point), point)
 
 
 def _times(a: Approx, b: Approx) -> Approx:
@@ -311,12 +307,10 @@ def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
     return Approx(value, abs(value) * (1.2 * spread + _EPS * (4 + abs(exponent.value * log))))
 
 
-def _call(
-    name: str, args: tuple[ExprNode, ...], point: ProbePoint, bound: Mapping[str, float]
-) -> Approx:
+def _call(name: str, args: tuple[ExprNode, ...], point: ProbePoint) -> Approx:
     if name in _PRECISE_ONLY:
         raise UnreliableValueError
-    values = [approximate(arg, point, bound) for arg in args]
+    values = [approximate(arg, point) for arg in args]
     plain = FUNCTIONS.get(name)
     if plain is not None:
         return _through(plain, values[0])
@@ -380,20 +374,3 @@ def span(first: Fraction | None, last: Fraction | None) -> range:
     if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
         raise UnreliableValueError
     return range(int(first), int(last) + 1)
-
-
-def _finite(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
-    name, variable, body, *limits = node.args
-    if name not in ("sum", "prod") or len(limits) != 2:
-        raise UnreliableValueError
-    terms = span(rational(limits[0]), rational(limits[1]))
-    inner = deeper(bound, max(len(terms), 1))
-    total = Approx(0j if name == "sum" else 1 + 0j, 0.0)
-    for index in terms:
-        term = approximate(body, point, {**inner, variable: float(index)})
-        if name == "sum":
-            value = total.value + term.value
-            total = Approx(value, total.error + term.error + _EPS * (abs(value) + abs(term.value)))
-        else:
-            total = _times(total, term)
-    return total

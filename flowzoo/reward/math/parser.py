@@ -171,9 +171,12 @@ class _Parser:
 
     def commas(self, start: int, end: int) -> list[int]:
         indices, idx = [], start
+        bars = sum(token.text == "|" for token in self.tokens[start:end]) - 1
         while idx < end:
             token = self.tokens[idx]
-            if token.kind == "p" and token.text == ",":
+            # `P(1|2)` is a point, too.
+            is_bar = token.text == "|" and idx > start and self.tokens[idx - 1].kind == "n"
+            if token.kind == "p" and (token.text in (",", ";") or (is_bar and not bars)):
                 indices.append(idx)
             idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
         return indices
@@ -188,9 +191,22 @@ class _Parser:
         # `node`, or the symbol of `name` with the following subscript.
         if not self.accept("_"):
             return node
+        if self.bound and (member := self.member(name)):
+            return member
         below = self.subscript()
         base = number_in_words(below) if name.isdigit() else None
         return sym(f"{name}_{below if base is None else base}")
+
+    def member(self, name: str) -> ExprNode | None:
+        # The member of a sequence that a bound letter numbers, as a value of a function.
+        start, token = self.at, self.peek()
+        if token is None:
+            raise AnswerSyntaxError
+        node = self.argument()
+        if symbols(node) & frozenset(self.bound):
+            return call(f"@{name}_", [node])
+        self.at, self.tokens[start] = start, token
+        return None
 
     def subscript(self) -> str:
         # Text of a subscript: one token or a group, without white space.
@@ -350,7 +366,7 @@ class _Parser:
         token = self.peek()
         if token is None:
             raise AnswerSyntaxError
-        if token.kind == "p" and token.text in ("(", "[", "{"):
+        if token.kind == "p" and token.text in ("(", "[", "{", "\\{"):
             close_at = self.partner[self.at]
             if close_at < 0 or close_at >= self.end:
                 raise AnswerSyntaxError

@@ -23,24 +23,15 @@ from flowzoo.reward.math.doubles import (
     spend,
 )
 from flowzoo.reward.math.tree import (
-    HALF,
-    MINUS_ONE,
     ExprNode,
-    add,
-    call,
-    divide,
-    mul,
-    num,
-    power,
     rational,
-    substitute,
-    sym,
-    symbols,
 )
 
 _MOST_TERMS: Final = 380
 _QUADRATURE: Final = 100  # most digits for quadrature
 _QUADRATURE_WORK: Final = 15_000
+# The first is faster for smooth functions, the second bears ends at which they have no value.
+_METHODS: Final = (("gauss-legendre", 4), ("tanh-sinh", 8))
 _SIDES: Final = (1, -1)
 
 
@@ -76,116 +67,31 @@ def integral(
     limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> Any:
-    """A definite integral: by an antiderivative from the table below, else quadrature."""
-    try:
-        if not any("#inf" in end.key for end in limits):
-            primitive = _primitive(body, variable, of, limits, bound)
-            if primitive is not None:
-                ends = [of.value(substitute(primitive, {variable: end}), bound) for end in limits]
-                return ends[1] - ends[0]
-    except (ZeroDivisionError, UnreliableValueError):
-        return None
+    """A definite integral by quadrature, along a straight line; None if it does not converge."""
     if of.digits > _QUADRATURE:
         raise UnreliableValueError
+    context, before = of.context, of.left
     try:
-        return _quadrature(of, variable, body, limits, bound)
+        inner = deeper(bound, 200)  # no nested quadrature
+        ends = [
+            context.inf * (-1 if "-1" in end.key else 1)
+            if "#inf" in end.key
+            else of.value(end, bound)
+            for end in limits
+        ]
+        of.left, of.vanishes = _QUADRATURE_WORK, True
+        for method, degree in _METHODS:
+            value, error = context.quad(
+                lambda at: of.value(body, {**inner, variable: at}),
+                ends, error=True, method=method, maxdegree=degree,
+            )  # fmt: skip
+            if error <= context.mpf(10) ** -(of.digits) * max(abs(value), 1):
+                return value
     except (ZeroDivisionError, UnreliableValueError):
-        return None
-
-
-def _quadrature(
-    of: TreeEvaluation, variable: str, body: ExprNode, limits: Sequence[ExprNode],
-    bound: Mapping[str, Any],
-) -> Any:  # fmt: skip
-    context = of.context
-    inner = deeper(bound, 200)  # no nested quadrature
-    ends = [
-        context.inf * (-1 if "-1" in end.key else 1) if "#inf" in end.key else of.value(end, bound)
-        for end in limits
-    ]
-    if any(context.im(end) != 0 for end in ends):
-        return None
-    before, of.left, of.vanishes = of.left, _QUADRATURE_WORK, True
-    try:
-        value, error = context.quad(
-            lambda at: of.value(body, {**inner, variable: at}), ends, error=True, maxdegree=8
-        )
+        pass
     finally:
         of.left, of.vanishes = before, False
-    return value if error <= context.mpf(10) ** -(of.digits) * max(abs(value), 1) else None
-
-
-def _primitive(
-    body: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
-    bound: Mapping[str, Any],
-) -> ExprNode | None:  # fmt: skip
-    terms: list[ExprNode] = []
-    for term in body.args if body.op == "add" else (body,):
-        factors = term.args if term.op == "mul" else (term,)
-        inside = [factor for factor in factors if variable in symbols(factor)]
-        rest = [factor for factor in factors if variable not in symbols(factor)]
-        if len(inside) > 1:
-            return None
-        part = sym(variable) if not inside else _primitive_of(inside[0], variable)
-        if part is None or (inside and not _is_regular(inside[0], variable, of, limits, bound)):
-            return None
-        terms.append(mul([*rest, part]))
-    return add(terms)
-
-
-def _is_regular(
-    factor: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
-    bound: Mapping[str, Any],
-) -> bool:  # fmt: skip
-    if factor.op != "pow" or variable not in symbols(factor.args[0]):
-        return True
-    exponent = rational(factor.args[1])
-    if exponent is None:
-        return False
-    if exponent > 0 and exponent.denominator == 1:
-        return True
-    ends = [of.value(substitute(factor.args[0], {variable: end}), bound) for end in limits]
-    return all(of.context.im(end) == 0 and end > 0 for end in ends)
-
-
-def _primitive_of(factor: ExprNode, variable: str) -> ExprNode | None:
-    if factor.op == "sym":
-        return mul((HALF, power(factor, num(2))))
-    if factor.op == "pow":
-        base, exponent = factor.args
-        if variable in symbols(base):
-            slope, value = _slope(base, variable), rational(exponent)
-            if slope is None or value is None:
-                return None
-            if value == -1:
-                return divide(call("ln", [base]), slope)
-            raised = num(value + 1)
-            return divide(power(base, raised), mul((slope, raised)))
-        slope = _slope(exponent, variable)
-        return None if slope is None else divide(factor, mul((slope, call("ln", [base]))))
-    if factor.op == "call" and factor.args[0] in ("sin", "cos"):
-        slope = _slope(factor.args[1], variable)
-        if slope is None:
-            return None
-        if factor.args[0] == "cos":
-            return divide(call("sin", factor.args[1:]), slope)
-        return divide(mul((MINUS_ONE, call("cos", factor.args[1:]))), slope)
     return None
-
-
-def _slope(node: ExprNode, variable: str) -> ExprNode | None:
-    # The coefficient of `variable` in a linear expression.
-    terms: list[ExprNode] = []
-    for term in node.args if node.op == "add" else (node,):
-        factors = list(term.args if term.op == "mul" else (term,))
-        inside = [factor for factor in factors if variable in symbols(factor)]
-        if not inside:
-            continue
-        if len(inside) > 1 or inside[0].op != "sym":
-            return None
-        factors.remove(inside[0])
-        terms.append(mul(factors))
-    return add(terms) if terms else None
 
 
 def limit(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import (
     is_list_like,
     read_answer,
@@ -41,6 +42,7 @@ from flowzoo.reward.math.extract import (
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.sets import is_real_set, same_real_set
+from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
 
 LETTERS: Final = "ABCDEFGHIJ"
@@ -227,12 +229,12 @@ def _other_readings(
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
-    if texts[0] in _stated(texts[1]) or texts[1] in _stated(texts[0]):
+    if (stems := _stated(texts[0])) and stems == _stated(texts[1]):
         return True
     respelled = _with_points(answer, gold.answer)
-    if "formula:" in (gold.answer.text[:8], parsed.text[:8]):
-        forms = [read_answer(_WORDED.sub(_connective, text)) for text in (answer, gold.source)]
-        return None not in forms and forms[0].text == forms[1].text  # type: ignore[union-attr]
+    if any(text.startswith("statement:") for text in texts):
+        forms = [statement_form(clean(text), is_stated=True) for text in (answer, gold.source)]
+        return forms[0] == forms[1] is not None
     if respelled and (other := read_answer(respelled)) is not None:
         return same(other, gold.answer, rules)
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
@@ -259,24 +261,20 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-_WORDED = re.compile(r"\\text\s*\{\s*(and|or|not)\s*\}|\b(and|or|not)\b|(?<=[A-Z)])\s*-")
-
-
-def _connective(match: re.Match[str]) -> str:
-    word = match[1] or match[2]
-    return rf"\l{word} " if word else r"\setminus "
-
-
-_SENTENCE = re.compile(
-    r"[a-z' ]{1,60}? (?:(?:is|are)(?: an?| the)? |(?=(?:con|di)verges$))([a-z' -]+)"
-)
 _DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
+_WORDS = re.compile(r"[a-z' -]{3,80}")
+_ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
+_FILLERS: Final = names(
+    "a an the it this that there they number numbers function series sequence integral sum limit"
+)
 
 
-def _stated(text: str) -> tuple[str, ...]:
-    # What a sentence without a denial says of its subject, `odd` in `The function is odd`.
-    sentence = None if _DENIAL.search(text) else _SENTENCE.fullmatch(text)
-    return (sentence[1],) if sentence else ()
+def _stated(text: str) -> list[str]:
+    # The stems of what a text without a denial says of its subject: `odd` in `the function is odd`.
+    if _WORDS.fullmatch(text) is None or _DENIAL.search(text):
+        return []
+    claim = re.split(r" (?:is|are) ", text, maxsplit=1)[-1].split()
+    return [_ENDING.sub("", word) for word in claim if word not in _FILLERS]
 
 
 _CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import groupby, pairwise, permutations
+from itertools import pairwise
 from typing import Final, NamedTuple
 
+from flowzoo.reward.math.clean import TEXT_COMMANDS
+from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import AnswerKind, ParsedAnswer, num, sym
 from flowzoo.reward.math.units import size_of, unit_name
 from flowzoo.reward.math.vocabulary import date_form
@@ -28,10 +30,10 @@ class Sort(NamedTuple):
 
 def read_sort(cleaned: str) -> ParsedAnswer | None:
     """Return the meaning of an answer of one of `SORTS`, or None."""
-    if len(cleaned) > _LONGEST or _SIGNS.search(cleaned) is None:
+    if len(cleaned) > _LONGEST or _SIGNS.search(plain := _plain(cleaned)) is None:
         return None
     for sort in SORTS:
-        if sort.sign.search(cleaned) and (form := sort.read(cleaned)):
+        if sort.sign.search(plain) and (form := sort.read(plain)):
             if isinstance(form, ParsedAnswer):
                 return form
             return ParsedAnswer("text", f"{sort.name}: {form}")
@@ -39,12 +41,20 @@ def read_sort(cleaned: str) -> ParsedAnswer | None:
 
 
 _LONGEST: Final = 200
+_TEXT = re.compile(
+    rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS - {'mathbb', 'mathcal'}))})\s?\{{([^{{}}\\]*)\}}"
+)
+
+
+def _plain(cleaned: str) -> str:
+    # An answer without commands for text.
+    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
+
+
 _LITERAL = re.compile(
     r"0[xX]([0-9A-Fa-f]+)|0[bB]([01]+)|0[oO]([0-7]+)|#([0-9A-Fa-f]{6}|[0-9A-Fa-f]{3})"
 )
-_BASED = re.compile(
-    r"\(?(?:\\(?:text|mathrm) ?\{)?\(?([0-9A-Fa-f]+)\)?\}?\)? ?_ ?\{?\(?(\d{1,2})\)?\}?"
-)
+_BASED = re.compile(r"\(?([0-9A-Fa-f]+)\)? ?_ ?\{?\(?(\d{1,2})\)?\}?")
 
 
 def _numeral(cleaned: str) -> ParsedAnswer | None:
@@ -67,14 +77,14 @@ def _is_numeral(match: re.Match[str]) -> bool:
 _PART: Final = r"(\d+(?:\.\d+)?) ?(°|'|\"|[A-Za-z]+)\.?"
 _JOINT: Final = r" ?(?:,|and|, and)? ?"
 _SUM = re.compile(rf"(-?){_PART}{_JOINT}{_PART}(?:{_JOINT}{_PART})?")
-_TYPESET = re.compile(r"\\(?:text|textrm|mathrm)\s?\{([^{}]*)\}|\^ ?\{? ?((?:\\prime ?)+)\}?")
+_PRIMES = re.compile(r"\^ ?\{? ?((?:\\prime ?)+)\}?")
 _ARC: Final = {"'": "arcminute", '"': "arcsecond", "min": "arcminute", "s": "arcsecond"}
 
 
 def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     # `5 ft 10 in`, `1 hour and 30 minutes`, `37° 30'`: a multiple of the first unit.
-    plain = _TYPESET.sub(lambda m: m[1] or "'" * (m[2] or "").count("p"), cleaned)
-    match = _SUM.fullmatch(re.sub(r"\s+", " ", plain.replace("''", '"')).strip())
+    plain = _PRIMES.sub(lambda m: "'" * m[1].count("p"), cleaned)
+    match = _SUM.fullmatch(plain.replace("''", '"'))
     if match is None:
         return None
     written = [(match[i], match[i + 1]) for i in (2, 4, 6) if match[i]]
@@ -91,7 +101,7 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     return ParsedAnswer("scalar", node=num(value / factors[0]), unit=parts[0][1], shape="sum")
 
 
-_CLOCK = re.compile(r"(\d{1,2}) ?: ?(\d\d) ?(?:\\text ?\{ ?)?([ap])m\.? ?\}?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,2}) ?: ?(\d\d) ?([ap])m\.?", re.IGNORECASE)
 
 
 def _clock(cleaned: str) -> ParsedAnswer | None:
@@ -174,170 +184,7 @@ _BRACKETS: Final[dict[str, tuple[AnswerKind, str]]] = {
 }  # fmt: skip
 
 
-# Signs of propositions and of sets, by meaning, with how tightly they bind.
-_MEANING: Final = {
-    "land": "and", "cap": "and", "lor": "or", "cup": "or", "oplus": "xor", "triangle": "xor",
-    "Delta": "xor", "setminus": "minus", "rightarrow": "if", "Rightarrow": "if",
-    "leftrightarrow": "iff", "Leftrightarrow": "iff", "lnot": "not", "overline": "not",
-    "sim": "not", "varnothing": "never",
-}  # fmt: skip
-_BINDS: Final = {"iff": 0, "if": 1, "or": 2, "xor": 2, "minus": 3, "and": 3}
-_MOST_ATOMS: Final = 8
-_CONNECTIVE: Final = "|".join(sorted(_MEANING, key=len, reverse=True))
-_LOGIC = re.compile(
-    rf"\\(?P<sign>{_CONNECTIVE})(?![A-Za-z])|\\text ?\{{ ?(?P<word>(?i:and|or|not|xor)) ?\}}"
-    r"|(?P<post>'|\^ ?\{? ?(?:\\(?:mathsf|mathrm|text) ?\{ ?[cC] ?\}|[cC](?![A-Za-z])"
-    r"|\\(?:complement|prime) ?)\}?)"
-    r"|(?P<bracket>[()\[\]{}])|(?P<atom>[A-Za-z](?:_(?:\w|\{\w+\}))?(?![A-Za-z\d(,|]))|(?P<space>\s+)"
-)
-_RELATED = re.compile(
-    r"(?<![A-Za-z\\])[A-Za-z](?:_\w)? ?(?:=|<|>|\\(?:in|notin|leq|geq|neq|subset|subseteq) ?) ?"
-    r"(?:-?\d+(?:\.\d+)?|[A-Za-z])(?![A-Za-z\d(^+*/_.,-])"
-)
-
-
-def _formula(cleaned: str) -> str | None:
-    # Propositions and sets by the rows of their truth table: the atoms that matter, and where the
-    # formula holds. Relations that `and` or `or` only join are read as a list.
-    names: dict[str, str] = {}
-    related = _RELATED.sub(
-        lambda m: names.setdefault(re.sub(r"\s", "", m[0]), f"R_{{{len(names)}}}"), cleaned
-    )
-    matches = list(_LOGIC.finditer(related))
-    if sum(len(m[0]) for m in matches) != len(related):
-        return None
-    tokens = [
-        (m["sign"] and _MEANING[m["sign"]])
-        or (m["word"] or "").lower()
-        or (m["post"] and "post")
-        or m[0]
-        for m in matches
-        if not m["space"]
-    ]
-    back = {name: text for text, name in names.items()}
-    atoms = sorted({m["atom"] for m in matches if m["atom"]}, key=lambda a: back.get(a, a))
-    signs = {token for token in tokens if token in _BINDS or token in ("not", "post")}
-    is_list = all(a in back and "\\in" not in back[a] for a in atoms) and signs <= {"and", "or"}
-    is_words = not any(m["sign"] for m in matches) and len(signs) < 2 and "xor" not in signs
-    if not signs or not atoms or is_list or is_words or len(atoms) > _MOST_ATOMS:
-        return None
-    rows = 2 ** len(atoms)
-    columns = {a: sum(1 << r for r in range(rows) if r >> i & 1) for i, a in enumerate(atoms)}
-    try:
-        reader = _Formula(tokens, columns, (1 << rows) - 1)
-        holds = reader.read(0)
-    except (IndexError, KeyError, RecursionError):
-        return None
-    if reader.tokens:
-        return None
-    table = [holds >> r & 1 for r in range(rows)]
-    vital = [
-        i for i in range(len(atoms)) if any(table[r] != table[r ^ 1 << i] for r in range(rows))
-    ]
-    true = {tuple(r >> i & 1 for i in vital) for r in range(rows) if table[r]}
-    return f"{[back.get(atoms[i], atoms[i]) for i in vital]} {sorted(true)}"
-
-
-class _Formula:
-    """Reader of a formula by precedence; its value is a column of the truth table, as bits."""
-
-    def __init__(self, tokens: Sequence[str], columns: dict[str, int], every: int) -> None:
-        self.tokens, self.columns, self.every = list(reversed(tokens)), columns, every
-
-    def read(self, least: int) -> int:
-        left = self.factor()
-        while self.tokens and _BINDS.get(self.tokens[-1], -1) >= least:
-            sign = self.tokens.pop()
-            right = self.read(_BINDS[sign] + (sign != "if"))
-            left = self.joined(sign, left, right)
-        return left
-
-    def joined(self, sign: str, left: int, right: int) -> int:
-        if sign == "and":
-            return left & right
-        if sign == "or":
-            return left | right
-        if sign == "minus":
-            return left & ~right
-        if sign == "if":
-            return self.every & ~left | right
-        return left ^ right if sign == "xor" else self.every & ~(left ^ right)
-
-    def factor(self) -> int:
-        token = self.tokens.pop()
-        if token == "not":
-            value = self.every & ~self.factor()
-        elif token in ("(", "[", "{"):
-            value = self.read(0)
-            if self.tokens.pop() not in (")", "]", "}"):
-                raise KeyError(token)
-        else:
-            value = 0 if token == "never" else self.columns[token]
-        while self.tokens and self.tokens[-1] == "post":
-            self.tokens.pop()
-            value = self.every & ~value
-        return value
-
-
-_ABSTRACTION = re.compile(r"\(? ?\\lambda ?([a-z]{1,4}) ?\. ?")
-
-
-def _abstraction(cleaned: str) -> str | None:
-    # `\lambda x. \lambda y. x`, up to its letters.
-    letters, at = "", 0
-    while match := _ABSTRACTION.match(cleaned, at):
-        letters, at = letters + match[1], match.end()
-    if not letters or len(set(letters)) < len(letters):
-        return None
-    places = {name: f"#{i}" for i, name in enumerate(letters)}
-    return f"{len(letters)} {_renamed(cleaned[at:], places)}"
-
-
-_BINDER = re.compile(r"\\(forall|exists) ?([a-z])(?![A-Za-z_]) ?[,:.;]? ?")
-_SIDES = re.compile(r" ?(=|<|>|\\leq|\\geq|\\neq|\\mid|\||\+) ?(?![A-Za-z]*\\)")
-_FLIPPED: Final = {">": "<", "\\geq": "\\leq"}
-
-
-def _quantified(cleaned: str) -> str | None:
-    # `\forall x\, \exists y: x < y`, up to its letters and the order of like quantifiers.
-    binders, at = list[tuple[str, str]](), 0
-    while match := _BINDER.match(cleaned, at):
-        binders.append((match[1], match[2]))
-        at = match.end()
-    sides = _SIDES.split(cleaned[at:])
-    if (
-        not 0 < len(binders) <= 4
-        or len(sides) != 3
-        or len({name for _, name in binders}) < len(binders)
-    ):
-        return None
-    left, sign, right = (side.strip() for side in sides)
-    if sign in _FLIPPED:
-        left, sign, right = right, _FLIPPED[sign], left
-    kinds = [kind for kind, _ in binders]
-    forms = []
-    for order in permutations(binders):
-        if [kind for kind, _ in order] == kinds and _blocks(order) == _blocks(binders):
-            places = {name: f"#{i}" for i, (_, name) in enumerate(order)}
-            ends = [_renamed(end, places) for end in (left, right)]
-            forms.append(f"{kinds} {sign} {sorted(ends) if sign in ('=', _UNEQUAL) else ends}")
-    return min(forms)
-
-
-_UNEQUAL: Final = "\\neq"
-_VARIABLE = re.compile(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])")
-
-
-def _renamed(text: str, places: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda match: places.get(match[0], match[0]), text)
-
-
-def _blocks(binders: Sequence[tuple[str, str]]) -> list[set[str]]:
-    groups = groupby(binders, key=lambda binder: binder[0])
-    return [{name for _, name in group} for _, group in groups]
-
-
-_DIVISION = re.compile(r"(\d+) ?(?:\\text ?\{ ?)?(?:remainder|rem|R|r)\.? ?\}? ?(\d+)(?: ?\})?")
+_DIVISION = re.compile(r"(\d+) ?(?:remainder|rem|R|r)\.? ?(\d+)")
 
 
 def _division(cleaned: str) -> str | None:
@@ -366,7 +213,7 @@ def _date(cleaned: str) -> str | None:
 
 
 _FIELD = re.compile(
-    r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|(?:\\(?:mathrm|text|operatorname) ?\{ ?GF ?\}|GF) ?\() ?"
+    r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|GF ?\() ?"
     r"\{? ?(\d{1,6})(?: ?\^ ?\{? ?(\d{1,2}) ?\}?)? ?[})]?"
 )
 
@@ -377,7 +224,7 @@ def _field(cleaned: str) -> str | None:
     return str(int(match[1]) ** int(match[2] or 1)) if match else None
 
 
-_TYPESETTING = re.compile(r"\\(?:ce|text|mathrm|mathbf|mathsf) ?(?=\{)|[\s_{}$]|\\(?=[#&])")
+_TYPESETTING = re.compile(r"\\ce ?(?=\{)|[\s_{}$]|\\(?=[#&])")
 _ARROW = re.compile(r"\\(?:x?rightarrow|longrightarrow|rightleftharpoons)|<?=?-?->|<=>")
 _SPECIES = re.compile(r"\d*(?:[A-Z][a-z]?|[()\[\]\d^+-])+(?:\((?:aq|s|l|g)\))?")
 
@@ -408,9 +255,7 @@ _NAMED: Final = {
     "N": "normal", "U": "uniform", "Unif": "uniform", "Exp": "exponential",
     "Geo": "geometric", "Geom": "geometric", "Ber": "bernoulli", "Bern": "bernoulli",
 }  # fmt: skip
-_DISTRIBUTION = re.compile(
-    r"([A-Z]) ?\\sim ?(?:\\[a-z]+ ?)?\{? ?([A-Za-z]+) ?\}? ?\(([^()]+)\)", re.DOTALL
-)
+_DISTRIBUTION = re.compile(r"([A-Z]) ?\\sim ?([A-Za-z]+) ?\(([^()]+)\)", re.DOTALL)
 
 
 def _distribution(cleaned: str) -> str | None:
@@ -423,8 +268,8 @@ def _distribution(cleaned: str) -> str | None:
     return f"{match[1]} {name} {values}"
 
 
-_BY: Final = r" ?(?:\\times|by|\\text ?\{ ?by ?\}) ?"
-_SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?(?:\\(?:text|mathrm) ?\{{)? ?([A-Za-z]{{3,}}) ?\}}?")
+_BY: Final = r" ?(?:\\times|by) ?"
+_SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?([A-Za-z]{{3,}})")
 
 
 def _shape(cleaned: str) -> str | None:
@@ -435,7 +280,11 @@ def _shape(cleaned: str) -> str | None:
     return f"{re.findall('[0-9]+', match[1])} {unit_name(match[2])}"
 
 
-_ARTICLE = re.compile(r"^(?:\\text ?\{ ?)?an? ?\}? ?(?=\d)")
+_ARTICLE = re.compile(r"^an? ?(?=\d)")
+_LOGIC = re.compile(
+    r"\\(?:land|lor|cap|cup|oplus|triangle|Delta|setminus|lnot|overline|sim|varnothing|forall|exists|lambda"
+    r"|(?:left)?rightarrow|(?:Left)?[Rr]ightarrow|leftrightarrow)(?![A-Za-z])|\b(?i:and|x?or)\b"
+)
 SORTS: Final = (
     Sort("numeral", re.compile(r"^0[xXbBoO]|^#|_ ?\{?\(?\d"), _numeral),
     Sort("shape", re.compile(rf"\d{_BY}\d.*[A-Za-z]{{3}}"), _shape),
@@ -450,8 +299,6 @@ SORTS: Final = (
     Sort("division", re.compile(r"^\d.*[rR].*\d"), _division),
     Sort("permutation", re.compile(r"^\(.*\d.*\)$"), _permutation),
     Sort("progression", _DOTS, _progression),
-    Sort("abstraction", re.compile(r"\\lambda ?[a-z]+ ?\."), _abstraction),
-    Sort("statement", re.compile(r"^\\(?:forall|exists)"), _quantified),
-    Sort("formula", re.compile(rf"\\(?:{_CONNECTIVE})(?![A-Za-z])|\b(?i:and|x?or)\b"), _formula),
+    Sort("statement", _LOGIC, statement_form),
 )
 _SIGNS = re.compile("|".join(f"(?:{sort.sign.pattern})" for sort in SORTS))

@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r"|\\(?P<c>[A-Za-z]+\*?)|(?P<e>\\.)|(?P<w>[A-Za-z]+)|(?P<p>\*\*|[<>!=:]=|=<|=>|.)",
     re.DOTALL | re.ASCII,
 )
+_CONNECTED = re.compile(r"\b(and|or)\b")
 _OPEN: Final = {"(": "round", "[": "square", "{": "curly", "\\{": "set", "langle": "angle"}
 _CLOSE: Final = {")": "round", "]": "square", "}": "curly", "\\}": "set", "rangle": "angle"}
 # A half-open interval closes with the other bracket.
@@ -72,7 +73,9 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
             if inside is not None:
                 body, position = inside
                 kind = "t"
-                body = body.strip()
+                parts = [part.strip() for part in _CONNECTED.split(body) if part.strip()]
+                *before, body = parts or [""]
+                tokens += [MathToken("t", part, 1) for part in before]
         if kind == "p":
             depth += (body in ("(", "[", "\\{")) - (body in (")", "]", "\\}"))
         tokens.append(MathToken(kind, body, spaced))

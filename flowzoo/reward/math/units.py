@@ -22,7 +22,8 @@ _NAMES: Final = table(
     "pound:lb lb lbs:lb ounce:oz oz ton:t tonne:t °:degree deg:degree degree radian:rad rad "
     "$:dollar buck:dollar usd:dollar dollar cent cents:cent hour:h hr:h hrs:h h minute:min min "
     "second:s sec:s day week month year €:euro eur:euro euro £:pound gbp:pound ¥:yen yen "
-    "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C"
+    "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C "
+    "KiB MiB GiB acre hectare:ha ha"
 )
 _UNITS: Final = frozenset(_NAMES.values())
 _PREFIXES: Final = table(
@@ -48,9 +49,13 @@ _NO_UNITS: Final = names(
     "gcd lcm maybe perhaps possibly probably yes no none minimum maximum least most tens "
     "ones where with for when while then so because since cis bn mn k"
 )
-_JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am"}
-_SCALES: Final = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
-                  "billion": 10**9, "trillion": 10**12}  # fmt: skip
+_JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am",
+                  "basis points": "bps", "basis point": "bps"}  # fmt: skip
+_SCALES: Final = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
+    "ppm": Fraction(1, 10**6), "bps": Fraction(1, 10**4),
+}  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
 _RISES: Final = names("increase rise gain growth profit more higher up")
@@ -98,6 +103,7 @@ def _after(
     if cut >= end:
         return Quantity(start, end, unit, factor)
     unit_words = _words(tokens[cut:end])
+    unit_words = _JOINED.get(" ".join(unit_words).lower(), "").split() or unit_words
     if unit_words and unit_words[0].lower() in _SCALES:
         factor *= _SCALES[unit_words.pop(0).lower()]
         if unit_words and unit_words[0] == "of":
@@ -131,7 +137,7 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
     if token.text in ("°", "%") or _is_currency(token):
         return True
     if token.kind == "t":
-        return len(token.text) > 1 or token.text in _LETTERS
+        return len(token.text) > 1 or token.text in _LETTERS or token.text in _SCALES
     if token.text in _MARKS:
         return cut == end and before.kind == "n"
     if cut < end and token.text == "/":
@@ -273,7 +279,10 @@ _SIZES: Final = {
     "year": (12, "month"), "t": (10**6, "g"), "L": (Fraction(1, 1000), "m3"),
     "M": (1000, "mol m-3"), "bar": (10**5, "Pa"), "Wh": (3600, "J"), "B": (8, "b"),
     "Pa": (1000, "g m-1 s-2"), "N": (1000, "g m s-2"), "J": (1000, "g m2 s-2"),
-    "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"),
+    "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"), "C": (1, "A s"), "V": (1, "J A-1 s-1"),
+    "Ω": (1, "V A-1"), "S": (1, "A V-1"), "F": (1, "C V-1"), "Wb": (1, "V s"), "T": (1, "Wb m-2"),
+    "H": (1, "Wb A-1"), "KiB": (1024, "B"), "MiB": (1024, "KiB"), "GiB": (1024, "MiB"),
+    "acre": (43_560, "ft2"), "ha": (10_000, "m2"),
 }  # fmt: skip
 _POWERS_OF_TEN: Final = {
     "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6,
@@ -311,8 +320,7 @@ def _name(unit_words: list[str]) -> str:
     powers: dict[str, int] = {}
     sign = power = 1
     last = ""
-    joined = " ".join(unit_words).lower()
-    for word in _JOINED.get(joined, "").split() or unit_words:
+    for word in unit_words:
         lower = word.lower()
         if lower in ("square", "sq", "cubic"):
             power = 3 if lower == "cubic" else 2
