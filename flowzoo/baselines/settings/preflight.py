@@ -29,13 +29,13 @@ from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
     check,
-    choice_rules,
     credit_rules,
     learner_rules,
     run_rules,
     scale_rules,
     worker_gpu_rules,
 )
+from flowzoo.declared import check_effects, without_effect
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import (
@@ -150,11 +150,15 @@ def choose_algorithm(
     spec = with_choices(algorithm.advantage, choices)
     if "gamma" in choices and config.gamma != TrainConfig.gamma:
         raise UsageError("`gamma` is given twice, by itself and in `advantage`: leave one out")
-    check(choice_rules(choices, spec))
+    for name, only in without_effect([spec], choices):
+        raise UsageError(
+            f"`advantage` {name} has no effect here: it is a choice {only.subject}; leave it out"
+        )
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
     algorithm = replace(algorithm, advantage=spec)
-    check(algorithm_rules(config, algorithm, learners))
+    check_effects(learners, algorithm, f" ({algorithm.name})")
+    check(algorithm_rules(config, algorithm))
     if workflow.pays_agents:
         algorithm = replace(algorithm, advantage=by_agent(spec))
     check(credit_rules(workflow, algorithm))
