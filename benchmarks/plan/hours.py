@@ -73,9 +73,8 @@ def run_tokens(sizes: RunSizes) -> RunTokens:
         entry = budgets.roles.get(role)
         replies += agents * ((entry.reply if entry else None) or budgets.reply)
         prompts += agents * ((entry.prompt if entry else None) or 0)
-    settled = config.settled()
     evaluations = 1 + sum(
-        step == config.steps or settled.evaluates(step) for step in range(1, config.steps + 1)
+        step == config.steps or config.evaluates(step) for step in range(1, config.steps + 1)
     )
     held_out = config.eval_problems or EVAL_PROBLEMS
     return RunTokens(

@@ -72,9 +72,7 @@ class RunOutline:
         return list(self.models)
 
 
-def outline_run(
-    config: TrainConfig, before: Mapping[str, Any] | None = None, *, warm_start: bool = False
-) -> RunOutline:
+def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Resolve names and check every rule that needs no model."""
     check_split(config.split)
     check_split(config.eval_split)
@@ -83,7 +81,7 @@ def outline_run(
     if not warm_start:
         algorithm_named(config.algorithm)  # an unknown name is refused before its consequences
         check(scale_rules(config))
-    workflow, config = with_prompts(_with_earlier_prompts(config, before))
+    workflow, config = with_prompts(config)
     roles = workflow.role_counts()
     policies = read_policy_map(config.policy_words, roles)
     names = sorted(set(policies.values()))
@@ -203,19 +201,8 @@ def need_modules(config: TrainConfig, policies: Sequence[str]) -> None:
             need_module(module, purpose)
 
 
-def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
-    """Add the prompts of the run that `config` continues, where it names none."""
-    earlier, options = before or {}, read_settings(config.options)
-    prompts: dict[str, Any] = {
-        name: earlier.get(name)
-        for name, option in (("prompts", "texts"), ("examples", "examples"))
-        if getattr(config, name) is None and option not in options
-    }
-    return replace(config, **prompts)
-
-
 def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
-    """Make the workflow of a run, or the one around its environment, and settle its prompts.
+    """Make the workflow of a run, or the one around its environment, and fill in its prompts.
 
     The settings that are returned name the prompts that the run's models are given.
     """

@@ -14,6 +14,7 @@ from flowzoo.agents.engines import no_int8
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.options import SHARD_JOBS
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 
@@ -200,8 +201,9 @@ def scale_rules(config: TrainConfig) -> Iterator[Rule]:
 
 def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
     """Number of shards of a step, of its episodes, and of the episodes of a shard."""
-    jobs = config.problems * algorithm_named(config.algorithm).samples(config.samples)
-    size = config.settled().shard_jobs or jobs
+    samples = algorithm_named(config.algorithm).fill(config).samples
+    jobs = config.problems * samples
+    size = (SHARD_JOBS[config.backend] if config.shard_jobs is None else config.shard_jobs) or jobs
     return math.ceil(jobs / size), jobs, size
 
 

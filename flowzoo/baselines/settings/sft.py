@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule
 from flowzoo.baselines.settings.config import TrainConfig
@@ -114,10 +113,6 @@ class SftConfig(  # a dataclass lists the fields of its last base first
                 f"`eval_split` is {self.eval_split!r}, whose problems are trained on or are for "
                 "the final result: leave it at validation"
             )
-
-    def settled(self, before: Mapping[str, Any] | None = None) -> SftConfig:
-        """Return the settings unchanged: none are automatic."""
-        return self
 
     @property
     def directory(self) -> Path:

@@ -64,7 +64,7 @@ def open_run(
     prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
     before = earlier.settings if earlier else None
-    plan = resolve(settings.settled(before), before)
+    plan = resolve(settings, before)
     config, task = plan.config, plan.workflow.task
     need_modules(config, plan.names)
     began = began_with(config, plan.names, task.name, earlier, accept_base)
