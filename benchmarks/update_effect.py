@@ -21,6 +21,7 @@ import torch
 
 from benchmarks.harness.record import write_table
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 
@@ -64,12 +65,12 @@ def settings(problems: int, samples: int, out: str, *, effect: bool) -> TrainCon
 def measure(problems: int, samples: int) -> list[str]:
     """The row of one size of a step."""
     with tempfile.TemporaryDirectory() as out:
-        lead = TimedTrainer(settings(problems, samples, f"{out}/off", effect=False))
-        lead.other = Trainer(settings(problems, samples, f"{out}/on", effect=True))
+        lead = TimedTrainer(start_run(settings(problems, samples, f"{out}/off", effect=False)))
+        lead.other = Trainer(start_run(settings(problems, samples, f"{out}/on", effect=True)))
         lead.spent, whole = [], []
         try:
             for step in range(1, STEPS + 2):
-                lead.state.step = step
+                lead.run.state.step = step
                 began = time.process_time()
                 lead.iterate(step)
                 whole.append(time.process_time() - began - lead.spent[-1][1])

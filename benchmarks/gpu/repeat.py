@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.gpu.common import report
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.commands.arguments import read_arguments
 
@@ -53,8 +54,8 @@ def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], l
         compute=options.compute, engine_dtype=options.engine_dtype, lora_rank=options.lora_rank,
         checkpoint_every=max(1, options.steps // 2), warmup=0, out=str(folder),
     )  # fmt: skip
-    trainer, rows = Trainer(config), list[Metrics]()
-    learners: list[Any] = list(trainer.learners.values())
+    trainer, rows = Trainer(start_run(config)), list[Metrics]()
+    learners: list[Any] = list(trainer.run.learners.values())
 
     def keep(row: dict[str, Any]) -> None:
         rows.append(

@@ -202,6 +202,7 @@ def scale_rules(config: TrainConfig) -> Iterator[Rule]:
 def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
     """Number of shards of a step, of its episodes, and of the episodes of a shard."""
     samples = algorithm_named(config.algorithm).fill(config).samples
+    assert samples is not None
     jobs = config.problems * samples
     size = (SHARD_JOBS[config.backend] if config.shard_jobs is None else config.shard_jobs) or jobs
     return math.ceil(jobs / size), jobs, size

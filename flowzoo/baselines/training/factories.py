@@ -107,6 +107,7 @@ def make_sampler(
         "on_error": "ungraded",
     }  # fmt: skip
     config = algorithm.fill(config)
+    assert config.candidates is not None
     if algorithm.sampling == "tree":
         tree = TreeSettings(
             candidates=config.candidates,

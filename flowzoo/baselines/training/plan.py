@@ -176,6 +176,8 @@ def resolve(
     layered = fill_from_models(layered, outline.names, tokens)
     config = layered.config
     left = [name for name in algorithm.values if getattr(config, name) is None]
+    samples = algorithm.fill(config).samples
+    assert samples is not None
     budgets = token_budgets(config, roles, config.max_tokens)
     hooks = load_hooks(config)
     # Evaluations keep the task's score: a reward is not measured by itself.
@@ -193,7 +195,7 @@ def resolve(
         workflow,
         {"": workflow} | evaluation_workflows(config, workflow),
         algorithm,
-        algorithm.fill(config).samples,
+        samples,
         policies,
         budgets,
         token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
@@ -290,6 +292,7 @@ def learner_config(
     constant = 1.0
     if config.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
+        assert config.samples is not None
         count = config.problems * config.samples * agents
         if not config.updates:
             raise UsageError(
