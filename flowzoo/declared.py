@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -44,7 +44,7 @@ class Only:
     holds: Callable[[Any, Any], bool]
     """True for settings of a policy, and the algorithm of the run, with which it has one."""
     subject: str
-    """What it is a setting of, as messages say it: `of AdamW`."""
+    """The feature that the setting belongs to, as in messages: `of AdamW`."""
     remedy: str = "has no effect here{here}: leave it at {default!r}"
     """End of the message; `{settings}` are the user's, `{here}` is the algorithm."""
 
@@ -76,29 +76,27 @@ def conditions(settings: type) -> Mapping[str, Only]:
     }
 
 
-def without_effect(
-    settings: Sequence[Any], names: Iterable[str], algorithm: Any = None
-) -> Iterator[tuple[str, Only]]:
-    """Fields of `names` whose condition holds for none of `settings`."""
-    declared = conditions(type(settings[0]))
-    for name in names:
-        condition = declared.get(name)
-        if condition and not any(condition.holds(one, algorithm) for one in settings):
-            yield name, condition
+def unmet_condition(policies: Sequence[Any], name: str, algorithm: Any = None) -> Only | None:
+    """Condition of a field if it holds for no policy; `policies` are the settings of each."""
+    condition = conditions(type(policies[0])).get(name)
+    if condition is None or any(condition.holds(policy, algorithm) for policy in policies):
+        return None
+    return condition
 
 
-def check_effects(settings: Sequence[Any], algorithm: Any = None, here: str = "") -> None:
+def check_effects(policies: Sequence[Any], algorithm: Any = None, here: str = "") -> None:
     """Refuse a field that differs from its default and has no effect on any policy.
 
     Args:
-        settings: a run's settings by policy.
-        algorithm: its algorithm, which conditions may depend on.
+        policies: the settings of each policy.
+        algorithm: the run's algorithm, on which conditions may depend.
         here: the algorithm as the message names it.
     """
-    for name in conditions(type(settings[0])):
-        default = getattr(type(settings[0]), name)
-        changed = [one for one in settings if getattr(one, name) != default]
-        for _, only in without_effect(changed, [name], algorithm) if changed else ():
+    kind = type(policies[0])
+    for name in conditions(kind):
+        default = getattr(kind, name)
+        changed = [policy for policy in policies if getattr(policy, name) != default]
+        if changed and (only := unmet_condition(changed, name, algorithm)):
             remedy = only.remedy.format(name=name, default=default, here=here, settings=changed[0])
             raise UsageError(f"`{name}` is a setting {only.subject}, and {remedy}")
 

@@ -24,7 +24,7 @@ AUTOMATIC: Mapping[str, Any] = {
 """Settings with an automatic value, by the value that leaves them open. The automatic value of one
 may depend on those before it."""
 GIVEN, EARLIER, ALGORITHM, DEFAULT = "the user", "the earlier run", "the algorithm", "the default"
-"""Sources of values; those of models are described by `ModelLayer`."""
+"""Sources of values; `ModelLayer` has others."""
 PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Sampling from the model's own distribution."""
 FEWEST_INTERVALS = 5
@@ -55,13 +55,14 @@ class LayeredConfig:
         config, filled = self.config, dict(self.filled)
         for setting in AUTOMATIC:
             left = _left_open(config, setting, policies)
-            found = layer(setting, config, left) if left else None
-            if found is None:
+            layered = layer(setting, config, left) if left else None
+            if layered is None:
                 continue
-            values = found.value if setting in by_policy(TrainConfig) else {"": found.value}
+            value, source = layered
+            values = value if setting in by_policy(TrainConfig) else {"": value}
             if values:
                 config = with_values(config, setting, values)
-                filled[setting] = found.source
+                filled[setting] = source
         return LayeredConfig(config, filled)
 
     def follow(self, config: TrainConfig) -> LayeredConfig:
@@ -72,11 +73,12 @@ class LayeredConfig:
     @property
     def sources(self) -> dict[str, str]:
         """Source of the value of every setting."""
-        return {**self.filled} | {
-            one.name: DEFAULT if getattr(self.config, one.name) == one.default else GIVEN
-            for one in fields(TrainConfig)
-            if one.name not in self.filled
+        values = vars(self.config)
+        sources = {
+            setting.name: DEFAULT if values[setting.name] == setting.default else GIVEN
+            for setting in fields(TrainConfig)
         }
+        return sources | dict(self.filled)
 
 
 def _left_open(config: TrainConfig, setting: str, policies: Sequence[str]) -> Sequence[str]:
@@ -104,8 +106,7 @@ def earlier_layer(earlier: Mapping[str, Any] | None) -> Layer:
             is_open = written is None or written == AUTOMATIC[setting]
             return None if is_open else LayerValue(written, EARLIER)
         values = {name: value_of(setting, written, name) for name in policies}
-        found = {name: value for name, value in values.items() if value is not None}
-        return LayerValue(found, EARLIER)
+        return LayerValue({k: v for k, v in values.items() if v is not None}, EARLIER)
 
     return value
 

@@ -97,7 +97,7 @@ class ModelLayer:
         return None
 
     def _rates(self, config: TrainConfig, policies: Sequence[str]) -> LayerValue:
-        """Of several models the lowest rate."""
+        """Learning rates of policies: of several models, the lowest one."""
         adapters = {name: of_policy(config, name).lora_rank > 0 for name in policies}
         trained = [self._traits[name] for name in self._names if name not in config.frozen]
         rates = {

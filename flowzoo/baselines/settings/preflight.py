@@ -35,7 +35,7 @@ from flowzoo.baselines.settings.rules import (
     scale_rules,
     worker_gpu_rules,
 )
-from flowzoo.declared import check_effects, without_effect
+from flowzoo.declared import check_effects, unmet_condition
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import (
@@ -148,10 +148,12 @@ def choose_algorithm(
     spec = with_choices(algorithm.advantage, choices)
     if "gamma" in choices and config.gamma != TrainConfig.gamma:
         raise UsageError("`gamma` is given twice, by itself and in `advantage`: leave one out")
-    for name, only in without_effect([spec], choices):
-        raise UsageError(
-            f"`advantage` {name} has no effect here: it is a choice {only.subject}; leave it out"
-        )
+    for name in choices:
+        if only := unmet_condition([spec], name):
+            raise UsageError(
+                f"`advantage` {name} has no effect here: it is a choice {only.subject}; leave it "
+                "out"
+            )
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
     algorithm = replace(algorithm, advantage=spec)
