@@ -139,6 +139,7 @@ def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float
 
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.training import build
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
     config = TrainConfig(
@@ -158,7 +159,7 @@ def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float
         patch.object(build, "ROLLOUT_WORKER", player),
         patch.object(TrainConfig, "batches_at_once", at_once),
     ):
-        Trainer(config).train(note)
+        Trainer(start_run(config)).train(note)
     rows = map(json.loads, (out / SECONDS).read_text(encoding="utf-8").splitlines())
     useful = {tuple(row["shard"]): row["seconds"] for row in rows}  # of copies the last counts
     return sum(useful.values()) / (2 * (times[MEASURED_STEPS] - times[0])), metrics(out)

@@ -63,14 +63,11 @@ def serve(job: Mapping[str, Any]) -> None:
 
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.baselines.settings.config import TrainConfig
-
-    try:
-        from flowzoo.baselines.training.trainer import Trainer
-    except ImportError:
-        from flowzoo.baselines.trainer import Trainer  # pyrefly: ignore[missing-import]
+    from flowzoo.baselines.training.build import start_run
+    from flowzoo.baselines.training.trainer import Trainer
 
     fields = {field.name for field in dataclasses.fields(TrainConfig)}
-    run = Trainer(TrainConfig(**{k: v for k, v in settings(job).items() if k in fields}))
+    run = Trainer(start_run(TrainConfig(**{k: v for k, v in settings(job).items() if k in fields})))
     update, result = Learner.update, dict[str, Any]()
     gpu = torch.cuda.is_available()
 
@@ -91,14 +88,14 @@ def serve(job: Mapping[str, Any]) -> None:
     for _ in sys.stdin:
         if job["leave_memory"]:
             reclaim_memory()
-        before = run.state.tokens
+        before = run.run.state.tokens
         wall, cpu = time.perf_counter(), clock()
-        run.state.step += 1
-        run.iterate(run.state.step)
+        run.run.state.step += 1
+        run.iterate(run.run.state.step)
         result["seconds"], result["cpu"] = time.perf_counter() - wall, clock() - cpu
         peak = torch.cuda.max_memory_allocated() / 1024 if gpu else 0
         result["peak"] = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
-        result["tokens"] = run.state.tokens - before
+        result["tokens"] = run.run.state.tokens - before
         if job["leave_memory"]:
             leave_memory()
         sys.stdout.write(json.dumps(result) + "\n")

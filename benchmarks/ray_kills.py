@@ -45,6 +45,7 @@ def main() -> None:
     killer = Killer(given.kills, given.seed, WITHIN_S)
     with cluster_of(NODE, NODE) as cluster:
         from flowzoo.baselines.settings.config import TrainConfig
+        from flowzoo.baselines.training.build import start_run
         from flowzoo.baselines.training.trainer import Trainer
 
         steps = given.kills + 2
@@ -52,12 +53,12 @@ def main() -> None:
         there: dict[str, Any] = {"backend": "ray", "ray_address": cluster.address}
         began = time.monotonic()
         config = TrainConfig(**settings, **there, rollout_workers=WORKERS, out=str(out / "ray"))
-        trainer = Trainer(config)
+        trainer = Trainer(start_run(config))
         with meanwhile(killer):
             trainer.train()
         took = time.monotonic() - began
         there = {**there, "rollout_workers": 1} if given.max_staleness else {}
-        Trainer(TrainConfig(**settings, **there, out=str(out / "calm"))).train()
+        Trainer(start_run(TrainConfig(**settings, **there, out=str(out / "calm")))).train()
     print("kill  process  doing")
     for number, kill in enumerate(killer.done, 1):
         print(f"{number:4d} {kill.pid:8d}  {kill.doing or 'waits'}")

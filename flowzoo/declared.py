@@ -2,15 +2,16 @@
 
 A settings class declares type, choices and bounds of a field in its annotation, with the vocabulary
 of `annotated_types`: `Positive[int]`, `Literal["a", "b"]`, `ByPolicy[Fraction]`. The command line,
-TOML files and Python are checked against that one declaration.
+TOML files and Python are checked against that one declaration. `Only` beside them declares when a
+setting has an effect.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,6 +36,19 @@ ByPolicy = Annotated[T, BY_POLICY]
 """A setting of a run that takes a value for all policies, or words: POLICY=VALUE for individual
 policies, and at most one VALUE for the others (`flowzoo.baselines.settings.by_policy`)."""
 
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Condition under which a setting has an effect: `Annotated[int, Only(...)]`."""
+
+    holds: Callable[[Any, Any], bool]
+    """True for settings of a policy, and the algorithm of the run, with which it has one."""
+    subject: str
+    """The feature that the setting belongs to, as in messages: `of AdamW`."""
+    remedy: str = "has no effect here{here}: leave it at {default!r}"
+    """End of the message; `{settings}` are the user's, `{here}` is the algorithm."""
+
+
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "None"}
 _BOUNDS: tuple[tuple[type, str, Callable[[Any, Any], bool], str], ...] = (
     (Gt, "gt", operator.gt, "greater than"),
@@ -51,6 +65,42 @@ def declared_types(settings: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in fields(settings)}
 
 
+@cache
+def conditions(settings: type) -> Mapping[str, Only]:
+    """Condition of each field of a dataclass that has one."""
+    return {
+        name: part
+        for name, kind in declared_types(settings).items()
+        for part in get_args(kind)
+        if isinstance(part, Only)
+    }
+
+
+def unmet_condition(policies: Sequence[Any], name: str, algorithm: Any = None) -> Only | None:
+    """Condition of a field if it holds for no policy; `policies` are the settings of each."""
+    condition = conditions(type(policies[0])).get(name)
+    if condition is None or any(condition.holds(policy, algorithm) for policy in policies):
+        return None
+    return condition
+
+
+def check_effects(policies: Sequence[Any], algorithm: Any = None, here: str = "") -> None:
+    """Refuse a field that differs from its default and has no effect on any policy.
+
+    Args:
+        policies: the settings of each policy.
+        algorithm: the run's algorithm, on which conditions may depend.
+        here: the algorithm as the message names it.
+    """
+    kind = type(policies[0])
+    for name in conditions(kind):
+        default = getattr(kind, name)
+        changed = [policy for policy in policies if getattr(policy, name) != default]
+        if changed and (only := unmet_condition(changed, name, algorithm)):
+            remedy = only.remedy.format(name=name, default=default, here=here, settings=changed[0])
+            raise UsageError(f"`{name}` is a setting {only.subject}, and {remedy}")
+
+
 def takes_words(kind: Any) -> bool:
     """True for `ByPolicy`."""
     return get_origin(kind) is Annotated and BY_POLICY in get_args(kind)
@@ -60,7 +110,8 @@ def without_words(kind: Any) -> Any:
     """Declared type of the value of one policy, of `ByPolicy`; other types as they are."""
     if not takes_words(kind):
         return kind
-    inner, *bounds = (part for part in get_args(kind) if part is not BY_POLICY)
+    parts = (part for part in get_args(kind) if part is not BY_POLICY)
+    inner, *bounds = (part for part in parts if not isinstance(part, Only))
     return Annotated[(inner, *bounds)] if bounds else inner
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from benchmarks.gpu.common import report
 from benchmarks.harness.runs import gap, metrics
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.commands.arguments import read_arguments
 
@@ -50,7 +51,7 @@ def train(options: Options, folder: Path, stop: int = 0) -> None:
         checkpoint_every=max(1, options.steps // 2), transcripts_every=1, warmup=0,
         out=str(folder),
     )  # fmt: skip
-    trainer = Trainer(config)
+    trainer = Trainer(start_run(config))
 
     def note(row: dict[str, Any]) -> None:
         if stop and row["step"] == stop:

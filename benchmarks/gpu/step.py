@@ -74,6 +74,7 @@ def main(options: Options) -> int:
     """Train for a few steps and print one JSON object."""
     import torch
 
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
     gpu, timed = device_name() == "cuda", max(1, options.steps)
@@ -85,7 +86,7 @@ def main(options: Options) -> int:
         memory = {"before": held_bytes()}
         times: dict[str, float] = {}
         with stopwatch(times, "start"), peak_memory(memory, "most at the start"):
-            trainer = Trainer(config)
+            trainer = Trainer(start_run(config))
         memory["most at the start"] -= memory["before"]
         memory["weights and engine"] = held_bytes() - memory["before"]
         starting = times.pop("start")
@@ -207,25 +208,25 @@ def one_step(
     from flowzoo.agents.rollout.episodes import EpisodeJob
     from flowzoo.baselines.training.evaluation import sample_jobs
 
-    task, config = trainer.workflow.task, trainer.config
-    tokenizer = next(iter(trainer.state.trained.values())).tokenizer
+    task, config = trainer.run.workflow.task, trainer.run.config
+    tokenizer = next(iter(trainer.run.state.trained.values())).tokenizer
     jobs = [
         EpisodeJob(lengthened(task.problem(number, "train"), prompt, tokenizer), sample)
         for number in range(step * config.problems, (step + 1) * config.problems)
         for sample in range(config.samples)
     ]
     with stopwatch(times, "rollout"), peak_memory(memory, "most in rollout"):
-        sampler = trainer.draws.sampler(trainer.workflow, step)
-        calls = sample_jobs(trainer.engines, sampler, jobs).rows
+        sampler = trainer.run.draws.sampler(trainer.run.workflow, step)
+        calls = sample_jobs(trainer.run.engines, sampler, jobs).rows
     with stopwatch(times, "learn"), peak_memory(memory, "most in learn"):
-        trainer.engines.before_learning()
+        trainer.run.engines.before_learning()
         metrics = []
-        for name, learner in trainer.learners.items():
+        for name, learner in trainer.run.learners.items():
             mine = [call for call in calls if call.policy == name]
             signs = [1.0 if number % 2 else -1.0 for number in range(len(mine))]
             metrics.append(learner.update(mine, signs))
     with stopwatch(times, "sync and proof"), peak_memory(memory, "most in sync and proof"):
-        row = trainer.engines.sync()
+        row = trainer.run.engines.sync()
     for name in ("rollout", "learn", "sync and proof"):
         memory[f"most in {name}"] -= memory["before"]
     return {

@@ -158,12 +158,12 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
         "parameters": shape.parameters,
         "files_bytes": sizes.files[model] or None,
         "context": shape.context,
-        "cache_bytes_per_token": shape.cache * BYTES[sizes.config.settled_dtype],
+        "cache_bytes_per_token": shape.cache * BYTES[sizes.config.resolved_dtype],
         "longest_sequence": sizes.longest(name),
         "cache_bytes_of_a_longest_sequence": sizes.longest(name)
         * shape.cache
-        * BYTES[sizes.config.settled_dtype],
-        "engine_weight_bytes": shape.parameters * BYTES[sizes.config.settled_dtype],
+        * BYTES[sizes.config.resolved_dtype],
+        "engine_weight_bytes": shape.parameters * BYTES[sizes.config.resolved_dtype],
     }
     if frozen:
         return numbers

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.options import RANKS, RAY
 from flowzoo.baselines.settings.preflight import with_prompts
-from flowzoo.baselines.settings.rules import BACKEND_OPTIONS
+from flowzoo.declared import conditions
 
 _OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
 """Options of tasks that name or describe files of problems."""
@@ -59,7 +60,9 @@ def place_run(
 def in_one_process(config: TrainConfig) -> TrainConfig:
     """Settings of a run that does the same in this process alone."""
     defaults: dict[str, Any] = {
-        name: getattr(TrainConfig, name) for names in BACKEND_OPTIONS.values() for name in names
+        name: getattr(TrainConfig, name)
+        for name, condition in conditions(TrainConfig).items()
+        if condition in (RANKS, RAY)
     }
     return replace(
         config, **defaults, backend="local", shard="none", max_staleness=0, engine_devices="",

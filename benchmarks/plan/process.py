@@ -79,7 +79,7 @@ def library_bytes(sizes: RunSizes) -> int:
     """Resident set of this process after a run of almost no model, with the tokenizers of a run."""
     config = sizes.config
     options = ["train", "single", *_SMALL.split(), "--compute", config.compute or "float32"]
-    options += ["--engine-dtype", config.settled_dtype, "--weights", config.weights]
+    options += ["--engine-dtype", config.resolved_dtype, "--weights", config.weights]
     options += ["--lora-rank", "1"] if sizes.training == "lora" else []
     output = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(output), redirect_stderr(output):

@@ -54,8 +54,8 @@ class RunSizes:
             folders = ModelFolders(Path(room))
             placed = place_run(config, folders.find, data=cpu)
             # The device decides the number formats.
-            settled = replace(placed.config.settled(), device="cpu" if cpu else "cuda")
-            self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
+            there = replace(placed.config, device="cpu" if cpu else "cuda")
+            self.plan: RunPlan = resolve(there, reply_tokens=placed.reply_tokens)
             named = read_named(config.models, self.plan.names, "models")
             self.models = {name: named.get(name, config.model) for name in self.plan.names}
             """Model by policy, as the settings name it."""
@@ -198,7 +198,7 @@ class RunSizes:
 
         Each has at least the cache of its longest sequence, in blocks of `block` tokens.
         """
-        size = BYTES[self.config.settled_dtype]
+        size = BYTES[self.config.resolved_dtype]
         parts: dict[str, EngineBytes] = {}
         for name in self.plan.names:
             model = self.models[name]
@@ -208,7 +208,7 @@ class RunSizes:
                 text = self.configs[model].get_text_config(decoder=True)
                 heads = getattr(text, "num_attention_heads", None) or 1
                 cache = cache_bytes(
-                    self.configs[model], self.config.settled_dtype, self.longest(name), block
+                    self.configs[model], self.config.resolved_dtype, self.longest(name), block
                 )
                 groups = getattr(text, "num_key_value_heads", None) or heads
                 weights = size * self.shape(name).parameters
@@ -320,5 +320,5 @@ class RunSizes:
         sent = shape.parameters + shape.head * shape.tied
         size = 2 if self.config.weights == "bfloat16" else 4
         if self.config.placement == "split":
-            size = BYTES[self.config.settled_dtype]
+            size = BYTES[self.config.resolved_dtype]
         return {"full": sent * size, "lora": shape.adapter(self.rank(policy)) * 4}

@@ -21,6 +21,7 @@ import torch
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Workload, spread
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs.records import Call
 
@@ -73,9 +74,9 @@ class LeadTrainer(Trainer):
         """The next step, in which the side at place `first` learns first."""
         self.learning = dict.fromkeys(SIDES, 0.0)
         self.first = first
-        self.state.step += 1
+        self.run.state.step += 1
         began = time.process_time()
-        self.iterate(self.state.step)
+        self.iterate(self.run.state.step)
         whole = time.process_time() - began
         return SpentSeconds(self.learning, whole - self.learning["on"] - self.learning["probed"])
 
@@ -96,8 +97,11 @@ def measure_case(case: tuple[str, str, int], workload: Workload) -> list[SpentSe
     """The rounds of one configuration, after one that is not timed."""
     problems = workload.scaled(PROBLEMS)
     with tempfile.TemporaryDirectory() as out:
-        lead = LeadTrainer(settings(case, "off", problems, out))
-        others = {side: Trainer(settings(case, side, problems, out)) for side in ("on", "probed")}
+        lead = LeadTrainer(start_run(settings(case, "off", problems, out)))
+        others = {
+            side: Trainer(start_run(settings(case, side, problems, out)))
+            for side in ("on", "probed")
+        }
         lead.others = others
         try:
             lead.timed_step(0)

@@ -51,13 +51,14 @@ PROBLEMS = 16
 def trainer(workflow: str, problems: int, folder: str) -> Trainer:
     """A trainer of this project, as `flowzoo train` makes it."""
     from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
     config = TrainConfig(
         workflow=workflow, problems=problems, steps=10_000, eval_problems=1, truncated="train",
         transcripts_every=10_000, out=folder,
     )  # fmt: skip
-    return Trainer(config)
+    return Trainer(start_run(config))
 
 
 def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
@@ -68,16 +69,16 @@ def sample_rows(workflow: str, problems: int) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as folder:
         run = trainer(workflow, problems, folder)
-        task = run.workflow.task
+        task = run.run.workflow.task
         jobs = [
             EpisodeJob(task.problem(index, "train"), index * 8 + sample)
             for index in range(problems)
             for sample in range(8)
         ]
-        sampled = sample_jobs(run.engines, run.draws.sampler(run.workflow, 1), jobs)
+        sampled = sample_jobs(run.run.engines, run.run.draws.sampler(run.run.workflow, 1), jobs)
         run.close()
         found = compute(
-            sampled.rows, run.plan.algorithm.advantage, episode_returns(sampled.records)
+            sampled.rows, run.run.plan.algorithm.advantage, episode_returns(sampled.records)
         )
     rows = [asdict(call) for call in sampled.rows]
     return [{**row, "advantage": float(a)} for row, a in zip(rows, found.values, strict=True)]
@@ -138,15 +139,15 @@ def whole_step(job: dict[str, Any]) -> Any:
     from flowzoo.baselines.learner.update import Learner
 
     run = trainer("single", job["rows"] // 8, job["folder"])
-    for learner in run.learners.values():
+    for learner in run.run.learners.values():
         assert isinstance(learner, Learner)
         learner.gradient.config = replace(learner.config, microbatch_rows=job["microbatch"])
 
     def step() -> int:
-        before = run.state.tokens
-        run.state.step += 1
-        run.iterate(run.state.step)
-        return run.state.tokens - before
+        before = run.run.state.tokens
+        run.run.state.step += 1
+        run.iterate(run.run.state.step)
+        return run.run.state.tokens - before
 
     return step
 

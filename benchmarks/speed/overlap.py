@@ -40,6 +40,7 @@ def measure(workload: Workload) -> Iterator[Row]:
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
     names = ("in turn", "overlapping", "in flight")
@@ -55,7 +56,7 @@ def measure(workload: Workload) -> Iterator[Row]:
                     max_staleness=staleness, deterministic=staleness < 2,
                     threads=1, out=f"{folder}/{staleness}",
                 )  # fmt: skip
-                trainers[name] = Trainer(config)
+                trainers[name] = Trainer(start_run(config))
             for step in range(1, workload.rounds + 2):
                 for name, trainer in trainers.items():
                     lap = timed_step(trainer, step)

@@ -31,10 +31,10 @@ def train(seed: int) -> list[float]:
         while not over:
             scores = net(torch.as_tensor(seen)) + torch.as_tensor(info["action_mask"]).log()
             square = (drawn := torch.distributions.Categorical(logits=scores)).sample()
-            seen, reward, over, _, info = env.step(square.item())
+            seen, reward, over, _, info = env.step(square.item())  # type: ignore[arg-type]
             loss -= drawn.log_prob(square)
         optimizer.zero_grad()
-        (loss * (reward - np.mean(paid[-50:] or [reward]))).backward()
+        (loss * (reward - sum(paid[-50:]) / 50)).backward()
         optimizer.step()
         paid.append(reward)
     return paid

@@ -78,21 +78,19 @@ def run(options: Options) -> int:
     root, steps = Path(options.settings.directory), options.settings.steps
 
     def kept() -> str:
-        done = None if trainer is None else trainer.state.step
+        done = None if trainer is None else trainer.run.state.step
         return kept_of_run(root, done, steps, options.restart)
 
     with interruptible(kept):
-        trainer = import_trainer()(
-            options.settings, restart=options.restart, accept_base=options.accept_base
-        )
+        trainer = open_trainer(options)
         tell_start(trainer)
-        done = trainer.state.step
+        done = trainer.run.state.step
         with step_progress(steps, done, step_note, evaluation_line) as on_step:
             summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
     else:
-        print_summary(summary, trainer.run.root)
+        print_summary(summary, trainer.run.directory.root)
     return 0
 
 
@@ -159,8 +157,7 @@ def follow(options: Options) -> int:
     """Train as a rank without output."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
-    trainer = import_trainer()
-    trainer(options.settings, restart=options.restart, accept_base=options.accept_base).train()
+    open_trainer(options).train()
     return 0
 
 
@@ -171,14 +168,16 @@ def thaw() -> None:
         gc.unfreeze()
 
 
-def import_trainer() -> type[Trainer]:
-    """Import the modules of a run, mostly torch and transformers."""
+def open_trainer(options: Options) -> Trainer:
+    """Import the modules of a run, mostly torch and transformers, and open the run."""
     atexit.register(thaw)
     with pause_collection(freeze=True):
         quiet_transformers()
+        from flowzoo.baselines.training.build import start_run
         from flowzoo.baselines.training.trainer import Trainer
 
-    return Trainer
+    run = start_run(options.settings, restart=options.restart, accept_base=options.accept_base)
+    return Trainer(run)
 
 
 def tell_start(trainer: Trainer) -> None:
@@ -186,16 +185,17 @@ def tell_start(trainer: Trainer) -> None:
     from flowzoo.baselines.run.directory import RunFollower
     from flowzoo.commands.problems import grading_of
 
-    grading_of(trainer.workflow)
-    note = pocket_note(trainer.workflow, trainer.config.model)
+    run = trainer.run
+    grading_of(run.workflow)
+    note = pocket_note(run.workflow, run.config.model)
     if note:
         print(note, file=sys.stderr, flush=True)
     for note in trainer.notes:
         print(f"note: {note}", file=sys.stderr, flush=True)
-    if trainer.plan.by_model:
-        line = defaults_line(trainer.plan.by_model, trainer.plan.sources)
+    if run.plan.by_model:
+        line = defaults_line(run.plan.by_model, run.plan.sources)
         print(line, file=sys.stderr, flush=True)
-    state, root = trainer.state, trainer.run.root
+    state, root = run.state, run.directory.root
     if state.finished:
         more = (
             "without --stop-patience, --stop-at and --stop-on"
@@ -207,7 +207,7 @@ def tell_start(trainer: Trainer) -> None:
         print(where if state.halted else f"{where}; {more} it continues", flush=True)
     elif state.step >= 0:
         print(f"resuming {root} after step {state.step}", flush=True)
-    aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
+    aside = None if isinstance(run.directory, RunFollower) else run.directory.aside.folder
     if aside is not None:
         print(f"later results were moved to {aside}", flush=True)
 

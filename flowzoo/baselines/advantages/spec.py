@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from flowzoo.declared import Fraction, NonNegative, ProperFraction, check_declared
+from flowzoo.declared import Fraction, NonNegative, Only, ProperFraction, check_declared
 from flowzoo.envs.settings import Setting
 from flowzoo.errors import UsageError, unknown
 
@@ -16,6 +16,8 @@ Scale = Literal["sample", "population", "none"]
 ScaleOf = Literal["target", "difference"]
 Weight = Literal["episode", "call"]
 Singleton = Literal["zero", "raw", "widen"]
+
+SCALED = Only(lambda spec, _: spec.std != "none", "of std=sample or std=population")
 
 COLUMNS: Mapping[str, str] = {
     name: name
@@ -40,7 +42,9 @@ class AdvantageSpec:
     the `immediate` rewards of this agent's calls from this one on, discounted, and once the row's
     share of the team's outcome, discounted by the turns to the agent's last call. `node` and
     `candidate`: what tree sampling found the row to be worth, `Call.value`."""
-    gamma: Fraction = 1.0
+    gamma: Annotated[
+        Fraction, Only(lambda spec, _: spec.target == "return_to_go", "of target=return_to_go")
+    ] = 1.0
     """Discount per turn of the agent, for `return_to_go`."""
     mean_group: tuple[str, ...] = ("problem",)
     """Columns that rows must share to have one baseline, from the widest to the narrowest."""
@@ -50,18 +54,20 @@ class AdvantageSpec:
     mean_weight: Weight = "episode"
     """Unit that counts once. `episode`: each episode, with the mean target of its rows in the
     group. `call`: each row, so that an episode counts as often as it called."""
-    decay: ProperFraction = 0.99
+    decay: Annotated[
+        ProperFraction, Only(lambda spec, _: spec.mean == "running", "of mean=running")
+    ] = 0.99
     """Fraction of its value that a running mean keeps per batch."""
-    std_group: tuple[str, ...] = ("problem",)
+    std_group: Annotated[tuple[str, ...], SCALED] = ("problem",)
     std: Scale = "sample"
     """`sample` divides the squares by n - 1, `population` by n."""
-    std_weight: Weight = "episode"
+    std_weight: Annotated[Weight, SCALED] = "episode"
     singleton: Singleton = "zero"
     """A group of one gets: `zero`, no advantage; `raw`, its target without baseline and scale;
     `widen`, the statistics of the group without its last column (again as needed; where the first
     column alone is still a group of one: zero). A running mean has no groups of one."""
-    eps: NonNegative[float] = 1e-6
-    std_of: ScaleOf = "target"
+    eps: Annotated[NonNegative[float], SCALED] = 1e-6
+    std_of: Annotated[ScaleOf, SCALED] = "target"
     """Values whose deviation is the scale: the targets, or the differences that the baseline
     leaves, whose own mean over the scale's group is then taken off as well (REINFORCE++ with a
     baseline).

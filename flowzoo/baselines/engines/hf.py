@@ -373,7 +373,7 @@ class EnginesElsewhere(NoExternalEngine):
 
         traits = config.engine_traits
         batching: Batching = "stream" if traits.batches_itself else "static"
-        dtype = config.settled_dtype if traits.own_weights else config.module_dtype
+        dtype = config.resolved_dtype if traits.own_weights else config.module_dtype
 
         def make(samplings: Mapping[str, Sampling]) -> dict[str, Policy]:
             return {

@@ -72,7 +72,7 @@ def engine_settings(
         placement=config.placement,
         devices=devices,
         tensor_parallel=gpus,
-        dtype=config.settled_dtype,
+        dtype=config.resolved_dtype,
         kv_gib=config.engine_memory / engines,
         gpu_share=share,
         max_batch=config.max_batch,
@@ -267,7 +267,7 @@ class VLLMEngines(PolicyEngines):
         check(
             gap,
             f"the engine of policy {policy!r}",
-            exact=self._config.settled_dtype == compute == "float32",
+            exact=self._config.resolved_dtype == compute == "float32",
             tolerance=self._config.sync_tolerance,
             tokens=tokens,
         )

@@ -12,6 +12,7 @@ from flowzoo.declared import (
     ByPolicy,
     Fraction,
     NonNegative,
+    Only,
     Positive,
     ProperFraction,
     Share,
@@ -46,6 +47,12 @@ RoleLoss = Literal["pooled", "mean", "sum"]
 RowLayout = Literal["packed", "padded"]
 ScheduleClock = Literal["iteration", "update", "published"]
 Truncated = Literal["train", "mask", "penalize", "shape"]
+
+SCHEDULED = Only(lambda s, _: s.schedule != "constant", "of the schedules linear and cosine")
+ADAM = Only(
+    lambda s, _: s.optimizer in ("adamw", "adamw8bit", "muon"), "of AdamW, which muon has too"
+)
+RECOMPUTED = Only(lambda s, _: s.recomputes, "of old_logp=recomputed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ class ComputeOptions:
     `sgd` has no momentum, does not rescale the gradient, and needs an `lr`. `muon` keeps
     one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
     moments in 8 bits (flowzoo[bits])."""
-    min_lr: NonNegative[float] = 0.0
+    min_lr: Annotated[NonNegative[float], SCHEDULED] = 0.0
     """Learning rate at the end of the schedules linear and cosine."""
     clip_norm: ByPolicy[NonNegative[float]] = 1.0
     """Each policy's gradient is scaled down to at most this norm; 0: never."""
@@ -128,17 +135,25 @@ class UpdateOptions:
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
     """Learning rate schedule after the warmup."""
-    schedule_clock: ScheduleClock = "iteration"
+    schedule_clock: Annotated[
+        ScheduleClock,
+        Only(lambda s, _: s.schedule != "constant" or s.warmup > 0, "of a schedule"),
+    ] = "iteration"
     """Unit of the clock. `update`: updates of all policies, so that k isolated policies tick k
     times an iteration. `published`: so in the code of arXiv 2605.24202, whose schedule is as many
     ticks long as the run has steps, and whose cosine rises again after it; its first rate is 0."""
     weight_decay: NonNegative[float] = 0.01
     """Decoupled weight decay of AdamW."""
-    rows_per_update: Positive[int] = 512
+    rows_per_update: Annotated[
+        Positive[int],
+        Only(lambda s, _: s.updates == 0, "of updates=0, steps by the number of rows"),
+    ] = 512
     """Most rows of an optimizer step where their number follows from the rows (`updates` 0)."""
     coherence: ByPolicy[Fraction] = 0.0
     """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
-    coherence_form: CoherenceForm = "flowzoo"
+    coherence_form: Annotated[
+        CoherenceForm, Only(lambda s, _: s.coherence > 0, "of `coherence`")
+    ] = "flowzoo"
     """Mean of `coherence`. `flowzoo`: of clipped gradients before they are scaled, empty at first.
     `published`, intervention I6 in the code of arXiv 2605.24202: of scaled gradients before they
     are clipped, which starts as the first of them."""
@@ -151,11 +166,11 @@ class UpdateOptions:
     much of a small step."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
-    beta1: ByPolicy[ProperFraction] = 0.9
+    beta1: Annotated[ByPolicy[ProperFraction], ADAM] = 0.9
     """Decay of AdamW's mean of gradients."""
-    beta2: ByPolicy[ProperFraction] = 0.999
+    beta2: Annotated[ByPolicy[ProperFraction], ADAM] = 0.999
     """Decay of AdamW's mean of squared gradients."""
-    adam_eps: Positive[float] = 1e-8
+    adam_eps: Annotated[Positive[float], ADAM] = 1e-8
     """Added to the root of AdamW's mean of squared gradients."""
     decay: Decay = "matrices"
     """Weights with `weight_decay`: `matrices` (and embeddings), or `all` (norms and biases too)."""
@@ -173,16 +188,16 @@ class RowOptions:
     """Log-probs that ratios are taken to: `sampler`, those recorded while sampling, or
     `recomputed`, the learner's own before its first step, with importance weights for the
     sampler's. None: sampler, and recomputed with `engine_dtype` int8."""
-    importance_level: ImportanceLevel = "token"
+    importance_level: Annotated[ImportanceLevel, RECOMPUTED] = "token"
     """Importance weight of a token with `old_logp` recomputed: the ratio of learner to sampler of
     its probability (`token`), of the whole reply's (`sequence`, the product), or the geometric mean
     over the reply (`geometric`)."""
-    importance_mode: ImportanceMode = "truncate"
+    importance_mode: Annotated[ImportanceMode, RECOMPUTED] = "truncate"
     """Weights beyond `importance_cap` and `importance_floor`: `truncate` sets them to the bound,
     `mask` to 0, which leaves the token (with other levels the reply) out of the policy gradient."""
-    importance_cap: Annotated[float, Ge(1)] = 2.0
+    importance_cap: Annotated[float, Ge(1), RECOMPUTED] = 2.0
     """Largest importance weight with `old_logp` recomputed."""
-    importance_floor: Fraction = 0.0
+    importance_floor: Annotated[Fraction, RECOMPUTED] = 0.0
     """Smallest importance weight with `old_logp` recomputed; 0: any."""
     off_policy_mask: NonNegative[float] = 0.0
     """Replies with a negative advantage are left out of the policy gradient if the learner's
@@ -193,7 +208,13 @@ class RowOptions:
     """Treatment of replies cut off by the length limit: `mask` keeps them out of the loss,
     `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
     reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
-    truncation_penalty: NonNegative[float] = 1.0
+    truncation_penalty: Annotated[
+        NonNegative[float],
+        Only(
+            lambda s, _: s.truncated in ("penalize", "shape"),
+            "of truncated=penalize and truncated=shape",
+        ),
+    ] = 1.0
     """Amount that `truncated` penalize takes off, and `shape` at the limit."""
 
 

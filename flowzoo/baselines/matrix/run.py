@@ -14,6 +14,7 @@ from flowzoo.baselines.matrix.file import Matrix
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.settings.file import load_config
+from flowzoo.baselines.settings.layers import without_models
 from flowzoo.errors import DataError, UsageError
 
 POLL_S = 0.5
@@ -77,9 +78,10 @@ def _adopt(run: TrainingJob) -> None:
         # The folder may have moved, so its path is not compared. Settings that both leave open keep
         # the values that the run began with.
         begun = _begun(run.folder)
-        saved = replace(load_config(str(path)), out=run.config.out).settled(begun)
+        saved = replace(load_config(str(path)), out=run.config.out)
+        saved = without_models(saved, begun)
         comparable = replace(saved, token_budget=0) if run.cell.control else saved
-        differs = comparable != run.config.settled(begun)
+        differs = comparable != without_models(run.config, begun)
         if differs or (run.cell.control and not saved.token_budget):
             raise UsageError(
                 f"{run.folder} holds a run of other settings: choose another --out for this "

@@ -24,7 +24,7 @@ from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.model_defaults import BY_MODEL
+from flowzoo.baselines.settings.layers import AUTOMATIC
 
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
@@ -58,10 +58,7 @@ UNTOLD = (
     "prompts", "examples", "engine_dtype", "shard_jobs", "eval_every", "checkpoint_every",
 )  # fmt: skip
 """Settings that the heading has, that do not change numbers, or that every run resolves."""
-RESOLVED = (
-    *BY_MODEL, "prompts", "examples", "engine_dtype", "compute", "old_logp", "shard_jobs",
-    "eval_every", "checkpoint_every", "schedule_steps",
-)  # fmt: skip
+RESOLVED = tuple(AUTOMATIC)
 """Settings that a run chooses where they are left out; its record does not say which were given."""
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # sampling that most models resolve to
 ORDER = [*LEVELS]  # levels, the most urgent first

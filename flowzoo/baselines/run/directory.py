@@ -131,8 +131,7 @@ class RunDirectory:
         try:
             self._earlier = earlier_run(self.root)
             before = None if self._earlier is None else self._earlier.settings
-            self.config: Any = config.settled(before)
-            settings = json.loads(json.dumps(asdict(self.config)))
+            settings = json.loads(json.dumps(asdict(config)))
             if before is not None:
                 self._check_same(before, settings)
                 self._check_hooks(hooks)

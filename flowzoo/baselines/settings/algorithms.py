@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
 from flowzoo.baselines.learner.config import Aggregation, Clipping, Ratio
@@ -19,6 +19,10 @@ from flowzoo.errors import unknown
 
 SamplerName = Literal["episodes", "tree", "joint"]
 Sharing = Literal["any", "isolated"]
+T = TypeVar("T", bound=Any)
+
+CANDIDATES = 4
+"""Default number of candidates per decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,19 @@ class Algorithm:
     kl: float = 0.0
     """Coefficient of the KL divergence to the reference policy."""
 
-    def samples(self, given: int | None) -> int:
-        """Episodes (or trees) that are played of a problem in an iteration; `given` wins."""
-        return given or (8 if self.sampling == "episodes" else 1)
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of the settings that a user may leave to the algorithm."""
+        same = ("clip_low", "clip_high", "dual_clip", "aggregation", "kl")
+        samples = 8 if self.sampling == "episodes" else 1
+        values: dict[str, Any] = {"samples": samples, "candidates": CANDIDATES}
+        return values | {name: getattr(self, name) for name in same}
+
+    def fill(self, settings: T) -> T:
+        """Fill in what the settings of a run, or of one of its policies, leave to the algorithm."""
+        values = self.values.items()
+        left = {name: value for name, value in values if getattr(settings, name) is None}
+        return replace(settings, **left)
 
     @property
     def usual_sharing(self) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.learner.config import OldLogp
 from flowzoo.baselines.settings.options import (
-    SHARD_JOBS,
     EngineOptions,
     EvaluationOptions,
     LossOptions,
@@ -29,15 +26,6 @@ from flowzoo.functions import class_words
 
 AEC = "aec"
 """Value of `workflow` in the records of a run with `env`."""
-
-_CONTINUED: Mapping[str, Any] = {
-    "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto",
-    "old_logp": None, "compute": None,
-}  # fmt: skip
-"""Settings whose automatic value a continued run keeps, with the value that means automatic."""
-
-FEWEST_INTERVALS = 5
-"""Least number of intervals between evaluations if `eval_every` is automatic."""
 
 
 @dataclass(frozen=True)
@@ -127,51 +115,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """True if a resolved config evaluates after `step`; the first and last step always do."""
         return step in self.eval_at if self.eval_at else step % self.eval_every == 0
 
-    def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
-        """Fill in automatic values: steps between evaluations and checkpoints, length of schedule.
-
-        `before` has the settings of the run that is continued, which keeps its automatic values
-        even if it is longer now.
-        """
-        earlier, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
-        often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
-        evaluations = self.eval_every or earlier.get("eval_every") or often
-        checkpoints = self.checkpoint_every or earlier.get("checkpoint_every")
-        if self.eval_at:  # those steps have checkpoints too
-            evaluations, checkpoints = 0, checkpoints or 10
-        continued: dict[str, Any] = {}
-        if self.shard_jobs is None:
-            continued["shard_jobs"] = SHARD_JOBS[self.backend]
-        if before:
-            continued |= {
-                name: before[name]
-                for name, automatic in _CONTINUED.items()
-                if getattr(self, name) == automatic and name in before
-            }
-        return replace(
-            self,
-            eval_every=evaluations,
-            checkpoint_every=checkpoints or min(10, evaluations),
-            schedule_steps=self._curve(earlier),
-            **continued,
-        )
-
-    def _curve(self, earlier: Mapping[str, Any]) -> int:
-        """Resolve `schedule_steps`; 0 without a curve."""
-        if self.schedule == "constant" or self.schedule_steps:
-            return self.schedule_steps
-        steps: int = earlier.get("steps") or self.steps
-        curve: int = earlier.get("schedule_steps") or steps
-        # A longer curve would shift the rates of the steps that are done.
-        if self.steps > max(steps, curve):
-            raise UsageError(
-                f"`steps` {self.steps} goes beyond the {curve} over which the {self.schedule} "
-                f"schedule of this run falls: add --schedule-steps {curve} to stay at min_lr "
-                f"{self.min_lr:g} after them, or --schedule-steps {self.steps} for the longer "
-                "curve, which the learning rate then jumps to"
-            )
-        return curve
-
     @property
     def policy_words(self) -> tuple[str, ...]:
         """`sharing`, or the usual one of the algorithm if it is left out."""
@@ -184,7 +127,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
     @property
     def module_dtype(self) -> EngineDType:
         """Number format in which a learner's modules sample; bfloat16 weights keep theirs."""
-        dtype = self.settled_dtype
+        dtype = self.resolved_dtype
         return dtype if dtype == "int8" or self.weights == "float32" else self.weights
 
     @property
@@ -225,7 +168,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         return max(self.max_prompt + reply, 1024)  # holds the prompts that prove a sync
 
     @property
-    def settled_dtype(self) -> EngineDType:
+    def resolved_dtype(self) -> EngineDType:
         """`engine_dtype` of resolved settings."""
         assert self.engine_dtype != "auto"
         return self.engine_dtype

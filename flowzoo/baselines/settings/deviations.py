@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names
-from flowzoo.baselines.settings.model_defaults import PLAIN
+from flowzoo.baselines.settings.layers import PLAIN
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.envs.settings import read_settings
 from flowzoo.errors import unknown

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cached_property
 
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.engines import find_engine
@@ -19,15 +18,19 @@ from flowzoo.agents.traits import (
     vllm_device,
 )
 from flowzoo.baselines.learner.config import Compute
-from flowzoo.baselines.settings.by_policy import of_policy, value_of, with_values
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.layers import (
+    DEFAULT,
+    PLAIN,
+    LayeredConfig,
+    LayerValue,
+    default_layer,
+)
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
-BY_MODEL = ("lr", "max_tokens", "eval_problems", "temperature", "top_p", "top_k")
-"""Settings whose None leaves the value to the model."""
-PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-"""Sampling from the model's own distribution."""
+_MODEL = "the model"
 
 # All weights: 1e-6 from 400 million on is what DAPO (arXiv 2503.14476), Dr. MAS (2602.08847) and
 # AT-GRPO (2510.11062) train models of 0.6 to 32 billion weights with, and TRL's default for GRPO;
@@ -52,107 +55,68 @@ TINY_EVAL_PROBLEMS, EVAL_PROBLEMS = 500, 100
 """Held-out problems of an evaluation: of models of the pocket's kind, and of others."""
 
 
-class Settled(NamedTuple):
-    """Resolved settings, and the values that follow from the models."""
+class ModelLayer:
+    """Layer of the values that follow from the models of a run's policies.
 
-    config: TrainConfig
-    by_model: dict[str, float | str]
-    sources: dict[str, str]
-    """Source of each of these."""
-
-
-def settle(
-    config: TrainConfig,
-    names: Sequence[str],
-    reply_tokens: int,
-    before: Mapping[str, Any] | None = None,
-) -> Settled:
-    """Fill in what `config` leaves to the models of the policies `names`.
-
-    `reply_tokens` is the length of a reply to the task's problems; `before` has the settings of the
-    run that is continued.
+    It reads configurations and tokenizers, never weights, and only if a setting is open.
     """
-    requested = config.engine_dtype
-    config = _continued(config, names, before or {})
-    dtype = run_dtype(config, names)
-    config = replace(config, engine_dtype=dtype)
-    by_model: dict[str, float | str] = {}
-    sources: dict[str, str] = {}
-    if requested == "auto" and dtype != "float32":
-        by_model["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
-    if config.compute is None:
-        config = replace(config, compute=run_compute(config, names))
-        if config.compute == "bfloat16":
-            by_model["compute"], sources["compute"] = "bfloat16", "the model"
-    if config.old_logp is None:
-        config = replace(config, old_logp=config.usual_old_logp)
-        if dtype == "int8":
-            by_model["old_logp"], sources["old_logp"] = "recomputed", "engine_dtype int8"
-    left = _open_policies(config, names)
-    # Without a correction the ratio of the loss is to the model's whole distribution, and not to
-    # that of its generation config.
-    if config.correction == "none":
-        for name in left.keys() & PLAIN.keys():
-            config = with_values(config, name, dict.fromkeys(left.pop(name), PLAIN[name]))
-    if not left:
-        return Settled(config, by_model, sources)
-    # Reads configuration and tokenizer of a model, never its weights.
-    models = read_named(config.models, names, "models")
-    switches = read_thinking(config.thinking, names)
-    traits = {name: traits_of(models.get(name, config.model)) for name in names}
-    sources |= dict.fromkeys(left, "the model")
-    values: dict[str, Mapping[str, Any]] = {}
-    # Of several models the lowest rate, and the longest reply budget that fits all.
-    if "lr" in left:
-        adapters = {name: of_policy(config, name).lora_rank > 0 for name in left["lr"]}
-        trained = [traits[name] for name in names if name not in config.frozen]
-        values["lr"] = {
+
+    def __init__(self, config: TrainConfig, names: Sequence[str], reply_tokens: int) -> None:
+        self._config, self._names = config, names
+        self._reply_tokens = reply_tokens
+        """Length of a reply to the task's problems."""
+
+    @cached_property
+    def _traits(self) -> dict[str, ModelTraits]:
+        models = read_named(self._config.models, self._names, "models")
+        return {name: traits_of(models.get(name, self._config.model)) for name in self._names}
+
+    def __call__(
+        self, setting: str, config: TrainConfig, policies: Sequence[str]
+    ) -> LayerValue | None:
+        """Value of an open setting for `policies`."""
+        if setting == "engine_dtype":
+            return _unless_float32(run_dtype(config, self._names))
+        if setting == "compute":
+            return _unless_float32(run_compute(config, self._names))
+        if setting == "lr":
+            return self._rates(config, policies)
+        if setting == "max_tokens":
+            switches = read_thinking(config.thinking, self._names)
+            traits = list(self._traits.values())
+            budget = reply_budget(traits, list(switches.values()), self._reply_tokens, _TINY_TOKENS)
+            return LayerValue(*budget)
+        if setting == "eval_problems":
+            tiny = all(model.weights < TINY for model in self._traits.values())
+            return LayerValue(TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS, _MODEL)
+        # Without a correction the ratio of the loss is to the model's whole distribution, and not
+        # to that of its generation config.
+        if setting in PLAIN and config.correction != "none":
+            value = _agree(setting, {name: self._traits[name] for name in policies})
+            return LayerValue(dict.fromkeys(policies, value), _MODEL)
+        return None
+
+    def _rates(self, config: TrainConfig, policies: Sequence[str]) -> LayerValue:
+        """Learning rates of policies: of several models, the lowest one."""
+        adapters = {name: of_policy(config, name).lora_rank > 0 for name in policies}
+        trained = [self._traits[name] for name in self._names if name not in config.frozen]
+        rates = {
             name: min(learning_rate(model, adapter=adapter) for model in trained)
             for name, adapter in adapters.items()
         }
-        sources["lr"] = "the model; an adapter" if any(adapters.values()) else "the model"
-    if "max_tokens" in left:
-        budget, sources["max_tokens"] = reply_budget(
-            list(traits.values()), list(switches.values()), reply_tokens, _TINY_TOKENS
-        )
-        values["max_tokens"] = dict.fromkeys(names, budget)
-    if "eval_problems" in left:
-        tiny = all(model.weights < TINY for model in traits.values())
-        values["eval_problems"] = dict.fromkeys(
-            names, TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
-        )
-    for name in left.keys() & PLAIN.keys():
-        values[name] = dict.fromkeys(left[name], _agree(name, {p: traits[p] for p in left[name]}))
-    for name in (name for name in BY_MODEL if name in values):
-        config = with_values(config, name, values[name])
-        value = getattr(config, name)
-        by_model[name] = " ".join(value) if isinstance(value, tuple) else value
-    return Settled(config, by_model, sources)
+        return LayerValue(rates, f"{_MODEL}; an adapter" if any(adapters.values()) else _MODEL)
 
 
-def _open_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, list[str]]:
-    """Policies whose value is left to the model, by setting; frozen ones need no rate."""
-    views = {name: of_policy(config, name) for name in names}
-    left = {
-        setting: [
-            name
-            for name, view in views.items()
-            if getattr(view, setting) is None and not (setting == "lr" and name in config.frozen)
-        ]
-        for setting in BY_MODEL
-    }
-    return {setting: policies for setting, policies in left.items() if policies}
+def _unless_float32(dtype: str) -> LayerValue:
+    return LayerValue(dtype, DEFAULT if dtype == "float32" else _MODEL)
 
 
-def _continued(
-    config: TrainConfig, names: Sequence[str], earlier: Mapping[str, Any]
-) -> TrainConfig:
-    """Take over what the run that is continued was given by the model."""
-    for setting, policies in _open_policies(config, names).items():
-        values = {name: value_of(setting, earlier.get(setting), name) for name in policies}
-        values = {name: value for name, value in values.items() if value is not None}
-        config = with_values(config, setting, values) if values else config
-    return config
+def fill_from_models(
+    layered: LayeredConfig, names: Sequence[str], reply_tokens: int
+) -> LayeredConfig:
+    """Fill in what is left to the models of the policies `names`, and to the defaults."""
+    models = ModelLayer(layered.config, names, reply_tokens)
+    return layered.fill(models, names).fill(default_layer, names)
 
 
 def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:

@@ -7,13 +7,14 @@ None means the default of the algorithm (`flowzoo.baselines.settings.algorithms`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
 from flowzoo.baselines.learner.config import (
+    SCHEDULED,
     Aggregation,
     ComputeOptions,
     KlEstimate,
@@ -27,6 +28,7 @@ from flowzoo.declared import (
     CountOrZero,
     Fraction,
     NonNegative,
+    Only,
     Positive,
     ProperFraction,
     Share,
@@ -41,6 +43,21 @@ BackendName = Literal["local", "torchrun", "ray"]
 Sharding = Literal["none", "full"]
 SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16, "ray": 16}
 """Default number of episodes of a shard, by backend."""
+
+# Conditions that several settings have; the second argument is the algorithm of the run.
+TREE = Only(lambda _, a: a.sampling == "tree", "of algorithms that branch at every turn (at_grpo)")
+JOINT = Only(lambda _, a: a.sampling == "joint", "of algorithms on joint nodes (magrpo_tree)")
+OWN_WEIGHTS = Only(lambda s, _: s.engine_traits.own_weights, "of vLLM engines")
+ADAPTERS = Only(lambda s, _: s.lora_rank != 0, "of LoRA adapters (`lora_rank` above 0)")
+CLIPPED = Only(lambda s, _: not s.loss, "of the clipped objective, which `loss` replaces")
+
+
+def _of_backend(name: BackendName) -> Only:
+    remedy = f"`backend` is {{settings.backend}}: add --backend {name}, or leave `{{name}}` out"
+    return Only(lambda s, _: s.backend == name, f"of `backend` {name}", remedy)
+
+
+RANKS, RAY = _of_backend("torchrun"), _of_backend("ray")
 
 
 @dataclass(frozen=True)
@@ -142,12 +159,12 @@ class ModelSettings:
     """Policies that play but are never trained."""
     lora_rank: ByPolicy[NonNegative[int]] = 0
     """Rank of the policies' LoRA adapters on a shared, frozen `model`; 0 trains all weights."""
-    lora_alpha: ByPolicy[Positive[int]] = 32
+    lora_alpha: Annotated[ByPolicy[Positive[int]], ADAPTERS] = 32
     """LoRA alpha: an adapter's update is scaled by lora_alpha / lora_rank."""
     thinking: tuple[str, ...] = ()
     """Thinking before a reply: on, off, or POLICY=on for individual policies; none: the chat
     template's default. Thoughts are trained on, but removed for other roles and graders."""
-    lora_targets: LoraTargets = "linear"
+    lora_targets: Annotated[LoraTargets, ADAPTERS] = "linear"
     """Layers with adapters: `linear`, all linear layers except the output head and the routers of
     mixtures of experts; `all`, PEFT's all-linear, which in some families includes routers and
     experts. Printed at the start."""
@@ -176,21 +193,21 @@ class EngineOptions(DecodingOptions):
     serve` at `endpoint`), or an engine of an installed package. There is no fallback."""
     endpoint: tuple[str, ...] = ()
     """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
-    placement: Placement = "colocated"
+    placement: Annotated[Placement, OWN_WEIGHTS] = "colocated"
     """Process of a vLLM engine: the learner's (`colocated`) or a separate one (`split`), required
     for rollout workers (`backend` ray)."""
-    engine_devices: str = ""
+    engine_devices: Annotated[str, OWN_WEIGHTS] = ""
     """GPUs of split engines, in the format of CUDA_VISIBLE_DEVICES; Ray assigns the GPUs of rollout
     workers (`rollout_gpus`)."""
     weight_transfer: WeightTransfer = "file"
     """Transfer of a policy's full weights to a split vLLM engine after an update: `file`, a file in
     shared memory; `ipc`, memory of a GPU that learner and engine share; `nccl`, from the learner's
     GPU to another (`engine_devices`). Adapters always use files."""
-    engine_memory: NonNegative[float] = 0.0
+    engine_memory: Annotated[NonNegative[float], OWN_WEIGHTS] = 0.0
     """GiB of KV cache of all vLLM engines together, or of all in a rollout worker; 0: on a GPU a
     fraction of its memory; on a CPU 0.25 per engine, or the size of one sequence of the greatest
     length if that is larger, with a note."""
-    engine_sleep: bool = False
+    engine_sleep: Annotated[bool, OWN_WEIGHTS] = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: NonNegative[int] = 2
     """Most restarts of vLLM engines in one step before the run stops."""
@@ -244,17 +261,23 @@ class SamplingOptions(LengthOptions):
     """Episodes per problem, compared by the advantages. None: the algorithm's."""
     candidates: Count | None = None
     """Replies sampled at every decision by branching algorithms; None: the algorithm's."""
-    candidate_value: Value = "now"
+    candidate_value: Annotated[Value, TREE] = "now"
     """Value of a candidate in tree sampling: `now`, alpha * team + local + format from the parts
     known after the reply; `rollout`, the mean final reward of its call over `value_rollouts`
     episodes that the current policies play to the end from the candidate."""
-    value_rollouts: Count = 1
+    value_rollouts: Annotated[
+        Count,
+        Only(
+            lambda s, a: a.sampling == "tree" and s.candidate_value == "rollout",
+            "of candidate_value=rollout, with which candidates are played on from",
+        ),
+    ] = 1
     """Episodes played to the end from each candidate, with `candidate_value` rollout."""
-    select: Select = "best"
+    select: Annotated[Select, TREE] = "best"
     """Candidate with which the episode continues."""
-    joint: Joint = "aligned"
+    joint: Annotated[Joint, JOINT] = "aligned"
     """Combination of a phase's replies into joint actions, for algorithms on joint nodes."""
-    leaves: Count = 16
+    leaves: Annotated[Count, JOINT] = 16
     """Most finished episodes of one tree of joint nodes."""
     temperature: ByPolicy[Positive[float] | None] = None
     """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
@@ -274,13 +297,18 @@ class SamplingOptions(LengthOptions):
     rounded down (0.5 in the public code of AT-GRPO on games); 0: train on all."""
     difficulty: str = ""
     """File of pass rates from `flowzoo filter`: train only on problems within `pass_rates`."""
-    pass_rates: tuple[Fraction, Fraction] = (0.1, 0.9)
+    pass_rates: Annotated[
+        tuple[Fraction, Fraction],
+        Only(lambda s, _: bool(s.difficulty), "of `difficulty`, whose problems it chooses from"),
+    ] = (0.1, 0.9)
     """Lowest and highest pass rate of problems in `difficulty` to train on."""
     curriculum: tuple[str, ...] = ()
     """Settings of the task from a given step, as STEP:NAME=VALUE, e.g. 50:level=2."""
     split: str = "train"
     """Split of the training problems."""
-    length_cache: NonNegative[int] = 0
+    length_cache: Annotated[
+        NonNegative[int], Only(lambda s, _: s.truncated == "shape", "of truncated=shape")
+    ] = 0
     """Tokens before the length limit over which the penalty of `truncated` shape grows from 0 to
     `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
     reward: str = ""
@@ -358,11 +386,17 @@ class LossOptions(RowOptions):
     """One of `flowzoo algorithms`: grpo, dr_mas, at_grpo …"""
     advantage: tuple[str, ...] = ()
     """Advantage settings that override the algorithm's, as NAME=VALUE."""
-    gamma: Fraction = 1.0
+    gamma: Annotated[
+        Fraction,
+        Only(
+            lambda _, a: a.advantage.target == "return_to_go",
+            "of algorithms that judge a call by its return to go (magrpo)",
+        ),
+    ] = 1.0
     """Discount per turn, for algorithms with returns-to-go."""
-    clip_low: ByPolicy[Fraction | None] = None
+    clip_low: Annotated[ByPolicy[Fraction | None], CLIPPED] = None
     """Lower clip: the probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
-    clip_high: ByPolicy[NonNegative[float] | None] = None
+    clip_high: Annotated[ByPolicy[NonNegative[float] | None], CLIPPED] = None
     """Upper clip: the probability ratio is clipped at 1 + clip_high; None: the algorithm's."""
     aggregation: Aggregation | None = None
     """Aggregation of token losses; None: the algorithm's."""
@@ -376,10 +410,16 @@ class LossOptions(RowOptions):
     """Loss weights of the rows of individual roles, as ROLE=WEIGHT; others: 1. The weight of a
     policy's only role has no effect under AdamW, whose steps do not depend on the scale of the
     loss; use `role_lr` instead."""
-    kl_estimate: KlEstimate = "corrected"
+    kl_estimate: Annotated[
+        KlEstimate,
+        Only(
+            lambda s, a: bool((a.kl if s.kl is None else s.kl) or s.role_kl),
+            "of a KL term (`kl` or `role_kl`)",
+        ),
+    ] = "corrected"
     """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""
-    dual_clip: ByPolicy[NonNegative[float] | None] = None
+    dual_clip: Annotated[ByPolicy[NonNegative[float] | None], CLIPPED] = None
     """Dual-clip PPO: the loss of a token with a negative advantage A is at most -A times this;
     tokens above it have no gradient. 0: no bound; None: the algorithm's."""
     advantage_function: str = ""
@@ -396,7 +436,7 @@ class OptimizerOptions(UpdateOptions, ComputeOptions):
     """Peak learning rate (AdamW). None: by the number of weights: 2e-4 below 10 million (such as
     the pocket models), 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with `lora_rank`
     2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
-    schedule_steps: NonNegative[int] = 0
+    schedule_steps: Annotated[NonNegative[int], SCHEDULED] = 0
     """Steps of the run until linear and cosine reach `min_lr`; 0: its initial `steps`. A run that
     is continued beyond them must set it. With `schedule_clock` published: ticks."""
     updates: ByPolicy[NonNegative[int]] = 1
@@ -417,7 +457,7 @@ class ScaleOptions:
     """`local`: one process. `torchrun`: several processes (ranks) that share rollouts and updates,
     on one machine or, started with torchrun, on several. `ray`: workers of a Ray cluster run the
     rollouts, and this process learns unless there are `learner_workers`. See docs/scale.md."""
-    ranks: NonNegative[int] = 0
+    ranks: Annotated[NonNegative[int], RANKS] = 0
     """Number of processes to start on this machine with `backend` torchrun; 0: torchrun has started
     this one."""
     shard: Sharding = "none"
@@ -429,24 +469,24 @@ class ScaleOptions:
     """Episodes per rollout batch; 0: all of a step. The last bits of a reply's log-probs depend on
     its batch, so this setting affects the run's numbers. None: 0 with `backend` local, else 16; a
     continued run keeps its value."""
-    ray_address: str = ""
+    ray_address: Annotated[str, RAY] = ""
     """Cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this machine
     for the duration of the run."""
-    rollout_workers: NonNegative[int] = 0
+    rollout_workers: Annotated[NonNegative[int], RAY] = 0
     """Rollout workers of `backend` ray; each uses `threads` cores, or one, and has separate
     engines: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
-    rollout_gpus: NonNegative[float] = 0.0
+    rollout_gpus: Annotated[NonNegative[float], RAY] = 0.0
     """GPUs per rollout worker, which may share one (0.5); 0: CPU. A worker's vLLM engines share one
     GPU, or each has an equal number of GPUs (tensor parallel)."""
-    learner_workers: NonNegative[int] | tuple[str, ...] = 0
+    learner_workers: Annotated[NonNegative[int] | tuple[str, ...], RAY] = 0
     """Learner workers of `backend` ray; each uses `threads` cores, or one. A number: the workers
     are the ranks of one learner group, in which the policies take turns. POLICY=NUMBER for every
     trained policy (generator=4 evaluator=2): separate learner groups that learn in parallel;
     adapters of one base share a group and must have the same number. 0: the main process learns."""
-    learner_gpus: NonNegative[float] = 0.0
+    learner_gpus: Annotated[NonNegative[float], RAY] = 0.0
     """GPUs per learner worker: 1, or 0 for the CPU; a single worker of a learner group may share
     one (0.5)."""
-    graders: NonNegative[int] = 0
+    graders: Annotated[NonNegative[int], RAY] = 0
     """Grading actors of `backend` ray on any nodes with free CPUs; each uses `threads` cores, or
     one. 0: rollout workers grade their own episodes. For slow grading (programs, hard mathematics)
     if GPU nodes have few cores."""

@@ -29,13 +29,13 @@ from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
     check,
-    choice_rules,
     credit_rules,
     learner_rules,
     run_rules,
     scale_rules,
     worker_gpu_rules,
 )
+from flowzoo.declared import check_effects, unmet_condition
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
 from flowzoo.envs.settings import (
@@ -72,9 +72,7 @@ class RunOutline:
         return list(self.models)
 
 
-def outline_run(
-    config: TrainConfig, before: Mapping[str, Any] | None = None, *, warm_start: bool = False
-) -> RunOutline:
+def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Resolve names and check every rule that needs no model."""
     check_split(config.split)
     check_split(config.eval_split)
@@ -83,7 +81,7 @@ def outline_run(
     if not warm_start:
         algorithm_named(config.algorithm)  # an unknown name is refused before its consequences
         check(scale_rules(config))
-    workflow, config = with_prompts(_with_earlier_prompts(config, before))
+    workflow, config = with_prompts(config)
     roles = workflow.role_counts()
     policies = read_policy_map(config.policy_words, roles)
     names = sorted(set(policies.values()))
@@ -150,11 +148,17 @@ def choose_algorithm(
     spec = with_choices(algorithm.advantage, choices)
     if "gamma" in choices and config.gamma != TrainConfig.gamma:
         raise UsageError("`gamma` is given twice, by itself and in `advantage`: leave one out")
-    check(choice_rules(choices, spec))
+    for name in choices:
+        if only := unmet_condition([spec], name):
+            raise UsageError(
+                f"`advantage` {name} has no effect here: it is a choice {only.subject}; leave it "
+                "out"
+            )
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
     algorithm = replace(algorithm, advantage=spec)
-    check(algorithm_rules(config, algorithm, learners))
+    check_effects(learners, algorithm, f" ({algorithm.name})")
+    check(algorithm_rules(config, algorithm))
     if workflow.pays_agents:
         algorithm = replace(algorithm, advantage=by_agent(spec))
     check(credit_rules(workflow, algorithm))
@@ -199,19 +203,8 @@ def need_modules(config: TrainConfig, policies: Sequence[str]) -> None:
             need_module(module, purpose)
 
 
-def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
-    """Add the prompts of the run that `config` continues, where it names none."""
-    earlier, options = before or {}, read_settings(config.options)
-    prompts: dict[str, Any] = {
-        name: earlier.get(name)
-        for name, option in (("prompts", "texts"), ("examples", "examples"))
-        if getattr(config, name) is None and option not in options
-    }
-    return replace(config, **prompts)
-
-
 def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
-    """Make the workflow of a run, or the one around its environment, and settle its prompts.
+    """Make the workflow of a run, or the one around its environment, and fill in its prompts.
 
     The settings that are returned name the prompts that the run's models are given.
     """

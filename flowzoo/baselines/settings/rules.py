@@ -1,7 +1,7 @@
 """Rules for settings: values and combinations that are refused before anything is loaded.
 
 The first broken rule is raised, so a later rule may rely on those before it. A setting without
-effect is refused too, since its user expects one.
+effect is refused too, since its user expects one: `flowzoo.declared.check_effects`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowzoo.agents.engines import no_int8
-from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.options import SHARD_JOBS
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 
 Rule = tuple[bool, str]
 """True if the settings are refused, and the message."""
-
-BACKEND_OPTIONS: Mapping[str, Sequence[str]] = {
-    "torchrun": ("ranks",),
-    "ray": (
-        "ray_address", "rollout_workers", "rollout_gpus", "learner_workers", "learner_gpus",
-        "graders",
-    ),
-}  # fmt: skip
-"""Settings of one backend only."""
 
 
 def check(rules: Iterable[Rule]) -> None:
@@ -108,11 +99,8 @@ def learner_rules(config: TrainConfig) -> Iterator[Rule]:
 # -- with an algorithm -------------------------------------------------------------------------
 
 
-def algorithm_rules(
-    config: TrainConfig, algorithm: Algorithm, learners: Sequence[TrainConfig]
-) -> Iterator[Rule]:
-    """Rules for settings that depend on the algorithm; `learners` has each policy's settings."""
-    yield from unused_rules(learners, algorithm)
+def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
+    """Rules for settings that depend on the algorithm."""
     yield from group_rules(config, algorithm)
     yield from staleness_rules(config, algorithm)
     yield (
@@ -120,41 +108,6 @@ def algorithm_rules(
         f"`reward` scores finished episodes, and {algorithm.name} values candidates before the "
         "end: set candidate_value=rollout",
     )
-
-
-def unused_rules(learners: Sequence[TrainConfig], algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for settings that differ from their default, and have no effect on any policy."""
-    uses = [_uses(config, algorithm) for config in learners]
-    for name, (_, subject) in uses[0].items():
-        default = getattr(TrainConfig, name)
-        effects = [
-            used[name][0]
-            for config, used in zip(learners, uses, strict=True)
-            if getattr(config, name) != default
-        ]
-        yield (
-            bool(effects) and not any(effects),
-            f"`{name}` is a setting {subject}, and has no effect here ({algorithm.name}): leave "
-            f"it at {default!r}",
-        )
-
-
-def choice_rules(choices: Iterable[str], spec: AdvantageSpec) -> Iterator[Rule]:
-    """Rules for choices of the advantage that have no effect beside the others."""
-    used = {
-        "gamma": (spec.target == "return_to_go", "target=return_to_go"),
-        "decay": (spec.mean == "running", "mean=running"),
-        **dict.fromkeys(
-            ("std_group", "std_weight", "std_of", "eps"),
-            (spec.std != "none", "std=sample or std=population"),
-        ),
-    }
-    for name in choices:
-        has_effect, needed = used.get(name, (True, ""))
-        yield (
-            not has_effect,
-            f"`advantage` {name} has no effect here: it is a choice of {needed}; leave it out",
-        )
 
 
 def group_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
@@ -214,72 +167,11 @@ def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
     )
 
 
-def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, str]]:
-    """True if the setting has an effect, and its subject, by setting."""
-    tree, joint = algorithm.sampling == "tree", algorithm.sampling == "joint"
-    of_tree = "of algorithms that branch at every turn (at_grpo)"
-    of_joint = "of algorithms on joint nodes (magrpo_tree)"
-    of_rollout = "of candidate_value=rollout, with which candidates are played on from"
-    return {
-        "candidate_value": (tree, of_tree),
-        "select": (tree, of_tree),
-        "value_rollouts": (tree and config.candidate_value == "rollout", of_rollout),
-        "joint": (joint, of_joint),
-        "leaves": (joint, of_joint),
-        "gamma": (
-            algorithm.advantage.target == "return_to_go",
-            "of algorithms that judge a call by its return to go (magrpo)",
-        ),
-        **dict.fromkeys(
-            ("placement", "engine_devices", "engine_memory", "engine_sleep"),
-            (config.engine_traits.own_weights, "of vLLM engines"),
-        ),
-        "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
-        "truncation_penalty": (
-            config.truncated in ("penalize", "shape"),
-            "of truncated=penalize and truncated=shape",
-        ),
-        **dict.fromkeys(
-            ("clip_low", "clip_high", "dual_clip"),
-            (not config.loss, "of the clipped objective, which `loss` replaces"),
-        ),
-        "length_cache": (config.truncated == "shape", "of truncated=shape"),
-        "kl_estimate": (
-            bool(algorithm.kl if config.kl is None else config.kl) or bool(config.role_kl),
-            "of a KL term (`kl` or `role_kl`)",
-        ),
-        **dict.fromkeys(
-            ("importance_level", "importance_mode", "importance_cap", "importance_floor"),
-            (config.recomputes, "of old_logp=recomputed"),
-        ),
-        "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
-        "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
-        "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),
-        "coherence_form": (config.coherence > 0, "of `coherence`"),
-        "rows_per_update": (config.updates == 0, "of updates=0, steps by the number of rows"),
-        **dict.fromkeys(
-            ("lora_alpha", "lora_targets"),
-            (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
-        ),
-        **dict.fromkeys(
-            ("beta1", "beta2", "adam_eps"),
-            (config.optimizer in ("adamw", "adamw8bit", "muon"), "of AdamW, which muon has too"),
-        ),
-    }
-
-
 # -- backends ----------------------------------------------------------------------------------
 
 
 def scale_rules(config: TrainConfig) -> Iterator[Rule]:
     """Rules for where the work is done: backends, workers, ranks and ways of the weights."""
-    for backend, options in BACKEND_OPTIONS.items():
-        for name in options:
-            yield (
-                config.backend != backend and getattr(config, name) != getattr(TrainConfig, name),
-                f"`{name}` is a setting of `backend` {backend}, and `backend` is "
-                f"{config.backend}: add --backend {backend}, or leave `{name}` out",
-            )
     yield from transfer_rules(config)
     yield (
         config.shard != "none" and config.backend != "torchrun" and config.learner_workers == 0,
@@ -309,8 +201,10 @@ def scale_rules(config: TrainConfig) -> Iterator[Rule]:
 
 def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
     """Number of shards of a step, of its episodes, and of the episodes of a shard."""
-    jobs = config.problems * algorithm_named(config.algorithm).samples(config.samples)
-    size = config.settled().shard_jobs or jobs
+    samples = algorithm_named(config.algorithm).fill(config).samples
+    assert samples is not None
+    jobs = config.problems * samples
+    size = (SHARD_JOBS[config.backend] if config.shard_jobs is None else config.shard_jobs) or jobs
     return math.ceil(jobs / size), jobs, size
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule
 from flowzoo.baselines.settings.config import TrainConfig
@@ -24,6 +23,7 @@ from flowzoo.declared import (
     Positive,
     ProperFraction,
     check_declared,
+    check_effects,
 )
 from flowzoo.envs.settings import PROGRAM
 from flowzoo.errors import UsageError
@@ -102,13 +102,7 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     def __post_init__(self) -> None:
         self.replace_workflow("program", PROGRAM)
         check_declared(self)
-        for used, needed, names in (
-            (self.lora_rank != 0, "`lora_rank` above 0", ("lora_alpha", "lora_targets")),
-            (self.schedule != "constant", "the schedules linear and cosine", ("min_lr",)),
-        ):
-            for name in names:
-                if not used and getattr(self, name) != getattr(type(self), name):
-                    raise UsageError(f"`{name}` is a setting of {needed}: leave it out")
+        check_effects([self])
         if not self.source:
             raise UsageError(
                 "a warm start needs a `source`: scripted, a folder of `flowzoo eval --out`, a run "
@@ -119,10 +113,6 @@ class SftConfig(  # a dataclass lists the fields of its last base first
                 f"`eval_split` is {self.eval_split!r}, whose problems are trained on or are for "
                 "the final result: leave it at validation"
             )
-
-    def settled(self, before: Mapping[str, Any] | None = None) -> SftConfig:
-        """Return the settings unchanged: none are automatic."""
-        return self
 
     @property
     def directory(self) -> Path:

@@ -28,7 +28,8 @@ from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.by_policy import values_of
-from flowzoo.baselines.settings.model_defaults import settle
+from flowzoo.baselines.settings.layers import LayeredConfig
+from flowzoo.baselines.settings.model_defaults import fill_from_models
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
@@ -69,7 +70,8 @@ class SupervisedTrainer:
         outline = outline_run(settings, warm_start=True)
         self.workflow, self.roles = outline.workflow, outline.roles
         self.policies, names, task = outline.policies, outline.names, outline.workflow.task
-        settings = settle(outline.config, names, task.reply_tokens).config
+        layered = LayeredConfig(outline.config)
+        settings = fill_from_models(layered, names, task.reply_tokens).config
         self.config = config = replace(
             config,
             prompts=settings.prompts,

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.baselines.backends.backend import RunBackend
+from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
 from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
@@ -29,6 +30,7 @@ from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.model_checks import warn_of_faults
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
+from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 
 ROLLOUT_WORKER = "flowzoo.baselines.workers.rollout:RunPlayer"
@@ -38,12 +40,12 @@ GRADING_WORKER = "flowzoo.baselines.workers.grading:RunGrader"
 
 
 @dataclass(frozen=True, slots=True)
-class RunParts:
-    """An open run."""
+class OpenRun:
+    """An open run: its plan, its state, and everything that plays, learns and records."""
 
     plan: RunPlan
     backend: RunBackend
-    run: RunDirectory | RunFollower
+    directory: RunDirectory | RunFollower
     """The run directory, or a `RunFollower` in processes that do not write it."""
     board: MetricLogger | RunFollower
     state: RunState
@@ -55,16 +57,51 @@ class RunParts:
     """Evaluations on other data."""
     close: Callable[[], None]
     """Ends the engines, closes the files, unlocks the directory; may be called again."""
+    reopen: Callable[[], OpenRun]
+    """Continues the run from its last checkpoint, as the same command would."""
+
+    @property
+    def config(self) -> TrainConfig:
+        """The resolved settings."""
+        return self.plan.config
+
+    @property
+    def workflow(self) -> Workflow:
+        """The workflow that is played."""
+        return self.plan.workflow
+
+    @property
+    def learners(self) -> Mapping[str, LearnerProtocol]:
+        """Learners by policy."""
+        return self.state.learners
+
+
+def start_run(
+    settings: TrainConfig, *, restart: bool = False, accept_base: bool = False
+) -> OpenRun:
+    """Resolve settings and open their run, which continues the one in its directory.
+
+    Args:
+        settings: what the user gives.
+        restart: move a run in the directory aside and begin anew.
+        accept_base: go on although the model that the run began with has changed.
+    """
+    prepare_process(settings.threads)
+    earlier = None if restart else earlier_run(settings.directory)
+    plan = resolve(settings, earlier.settings if earlier else None)
+    reopen = partial(start_run, settings)
+    return open_run(plan, earlier, reopen, restart=restart, accept_base=accept_base)
 
 
 def open_run(
-    settings: TrainConfig, *, restart: bool = False, accept_base: bool = False
-) -> RunParts:
+    plan: RunPlan,
+    earlier: Earlier | None,
+    reopen: Callable[[], OpenRun],
+    *,
+    restart: bool,
+    accept_base: bool,
+) -> OpenRun:
     """Load the models, open the run directory, continue the run in it, start the engines."""
-    prepare_process(settings.threads)
-    earlier = None if restart else earlier_run(settings.directory)
-    before = earlier.settings if earlier else None
-    plan = resolve(settings.settled(before), before)
     config, task = plan.config, plan.workflow.task
     need_modules(config, plan.names)
     began = began_with(config, plan.names, task.name, earlier, accept_base)
@@ -118,9 +155,9 @@ def open_run(
         )
         opened.callback(board.close)
         set_random_state(drawn)  # engines may have drawn while they started
-        return RunParts(
+        return OpenRun(
             plan, backend, run, board, state, engines, draws, batches, evaluation, eval_sets,
-            close=opened.pop_all().close,
+            close=opened.pop_all().close, reopen=reopen,
         )  # fmt: skip
 
 

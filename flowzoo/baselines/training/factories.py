@@ -25,13 +25,10 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.model_defaults import PLAIN
+from flowzoo.baselines.settings.layers import PLAIN
 from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import Problem, Workflow
 from flowzoo.functions import load_function
-
-CANDIDATES = 4
-"""Default number of candidates per decision."""
 
 
 def make_learners(
@@ -109,16 +106,17 @@ def make_sampler(
         # An episode with an unknown verdict is not trained on.
         "on_error": "ungraded",
     }  # fmt: skip
-    candidates = config.candidates or CANDIDATES
+    config = algorithm.fill(config)
+    assert config.candidates is not None
     if algorithm.sampling == "tree":
         tree = TreeSettings(
-            candidates=candidates,
+            candidates=config.candidates,
             value=config.candidate_value,
             value_rollouts=config.value_rollouts,
             select=config.select,
         )
         return TreeRollout(workflow, policy_map, tree, **shared)
     if algorithm.sampling == "joint":
-        joint = JointSettings(candidates=candidates, joint=config.joint, leaves=config.leaves)
+        joint = JointSettings(config.candidates, joint=config.joint, leaves=config.leaves)
         return JointRollout(workflow, policy_map, joint, **shared)
     return Rollout(workflow, policy_map, **shared)

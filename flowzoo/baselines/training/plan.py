@@ -25,9 +25,18 @@ from flowzoo.baselines.settings.hooks import (
     load_hook,
     load_reward,
 )
+from flowzoo.baselines.settings.layers import (
+    ALGORITHM,
+    AUTOMATIC,
+    DEFAULT,
+    EARLIER,
+    GIVEN,
+    LayeredConfig,
+    earlier_layer,
+)
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates, trained_roles
-from flowzoo.baselines.settings.model_defaults import settle
+from flowzoo.baselines.settings.model_defaults import fill_from_models
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer, LengthShaping
@@ -75,10 +84,8 @@ class RunPlan:
 
     config: TrainConfig
     """The settings, with what they leave to the models filled in."""
-    by_model: Mapping[str, float | str]
-    """Settings that were filled in just now; none in a run that is continued."""
     sources: Mapping[str, str]
-    """Source of each of them, e.g. the model or the task."""
+    """Source of the value of every setting; see `flowzoo.baselines.settings.layers`."""
     workflow: Workflow
     eval_workflows: Mapping[str, Workflow]
     """Workflow by evaluation set; that of the held-out problems is named ""."""
@@ -105,6 +112,19 @@ class RunPlan:
     def names(self) -> list[str]:
         """Names of the policies, frozen ones included."""
         return sorted(set(self.policies.values()))
+
+    @property
+    def by_model(self) -> dict[str, float | str]:
+        """Settings that were filled in just now; none in a run that is continued."""
+        values = {
+            name: getattr(self.config, name)
+            for name in AUTOMATIC
+            if self.sources[name] not in (GIVEN, EARLIER, DEFAULT)
+        }
+        return {
+            name: " ".join(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
 
     @property
     def notes(self) -> list[str]:
@@ -134,18 +154,30 @@ class RunPlan:
 
 
 def resolve(
-    config: TrainConfig,
-    before: Mapping[str, Any] | None = None,
+    settings: TrainConfig,
+    earlier: Mapping[str, Any] | None = None,
     *,
     reply_tokens: int | None = None,
 ) -> RunPlan:
-    """Resolve the settings of a run, without loading a model's weights."""
-    outline = outline_run(config, before)
+    """Resolve the settings of a run, without loading a model's weights.
+
+    Args:
+        settings: what the user gives.
+        earlier: the settings of the run that is continued, whose automatic values it keeps.
+        reply_tokens: tokens of a reply to the task's problems, in place of the task's.
+    """
+    continued = LayeredConfig(settings).fill(earlier_layer(earlier))
+    outline = outline_run(continued.config)
     workflow, roles, policies = outline.workflow, outline.roles, outline.policies
     algorithm = outline.algorithm
     assert algorithm is not None
     tokens = reply_tokens or workflow.task.reply_tokens
-    config, by_model, sources = settle(outline.config, outline.names, tokens, before)
+    layered = continued.follow(outline.config).fill(earlier_layer(earlier), outline.names)
+    layered = fill_from_models(layered, outline.names, tokens)
+    config = layered.config
+    left = [name for name in algorithm.values if getattr(config, name) is None]
+    samples = algorithm.fill(config).samples
+    assert samples is not None
     budgets = token_budgets(config, roles, config.max_tokens)
     hooks = load_hooks(config)
     # Evaluations keep the task's score: a reward is not measured by itself.
@@ -159,12 +191,11 @@ def resolve(
     }
     return RunPlan(
         config,
-        by_model,
-        sources,
+        layered.sources | dict.fromkeys(left, ALGORITHM),
         workflow,
         {"": workflow} | evaluation_workflows(config, workflow),
         algorithm,
-        algorithm.samples(config.samples),
+        samples,
         policies,
         budgets,
         token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
@@ -257,12 +288,12 @@ def learner_config(
 ) -> LearnerConfig:  # fmt: skip
     """Settings of one policy's learner: shared by name, or derived from the run's."""
     rate = policy_rates(config, mapping, roles)[policy]
-    config = of_policy(config, policy)
-    algorithm = with_loss(algorithm, config)
+    config = algorithm.fill(of_policy(config, policy))
     constant = 1.0
-    if algorithm.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
+    if config.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
-        count = config.problems * algorithm.samples(config.samples) * agents
+        assert config.samples is not None
+        count = config.problems * config.samples * agents
         if not config.updates:
             raise UsageError(
                 "token-sum divides by the rows of an optimizer step, which updates=0 (steps by the "
@@ -274,7 +305,6 @@ def learner_config(
     served = of_policies[policy]
     numbers = numbers_by_role(config.role_kl, roles, "role_kl")
     role_kl = {role: weight for role, weight in numbers.items() if role in served}
-    kl = config.kl if config.kl is not None else algorithm.kl
     return _settings(
         LearnerConfig,
         config,
@@ -282,10 +312,11 @@ def learner_config(
         role_lr=rate.roles,
         loss=_settings(
             LossConfig,
-            algorithm,
             config,
+            algorithm,
+            dual_clip=config.dual_clip or None,
             constant=constant,
-            kl_coef=kl if served - role_kl.keys() else 0.0,
+            kl_coef=config.kl if served - role_kl.keys() else 0.0,
             entropy_coef=config.entropy,
             function=loss,
         ),
@@ -295,12 +326,3 @@ def learner_config(
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
         role_kl=role_kl,
     )
-
-
-def with_loss(algorithm: Algorithm, config: TrainConfig) -> Algorithm:
-    """Return `algorithm` with the loss that `config` chooses for one policy."""
-    given = {name: getattr(config, name) for name in ("clip_low", "clip_high", "aggregation")}
-    loss = {name: value for name, value in given.items() if value is not None}
-    if config.dual_clip is not None:
-        loss["dual_clip"] = config.dual_clip or None
-    return replace(algorithm, **loss)

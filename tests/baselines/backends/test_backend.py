@@ -10,6 +10,7 @@ import flowzoo
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.baselines.backends.backend import Shard, cut_shards
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import make_workflow
 
@@ -35,9 +36,11 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path):
     }  # fmt: skip
     batches = []
     for name, size in (("whole", 0), ("cut", 4)):
-        trainer = Trainer(TrainConfig(**small, shard_jobs=size, out=str(tmp_path / name)))
+        trainer = Trainer(
+            start_run(TrainConfig(**small, shard_jobs=size, out=str(tmp_path / name)))
+        )
         played: list[int] = []
-        sample = trainer.draws.sampler
+        sample = trainer.run.draws.sampler
 
         def watched(*given, sample=sample, played=played):
             found = sample(*given)
@@ -45,8 +48,8 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path):
             found.sample = lambda jobs: played.append(len(list(jobs))) or before(jobs)
             return found
 
-        trainer.draws.sampler = watched
-        batches.append(trainer.batches.take(1).gathered.sampled)
+        trainer.run.draws.sampler = watched
+        batches.append(trainer.run.batches.take(1).gathered.sampled)
         assert played == ([6] if not size else [4, 2])
         trainer.close()
     whole, cut = batches

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from tests.baselines.rows import copy_after
 
@@ -61,17 +62,17 @@ def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole, repeate
 
 
 def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplog):
-    trainer = Trainer(config(tmp_path, lora_rank=4))
-    start = trainer.batches.start
+    trainer = Trainer(start_run(config(tmp_path, lora_rank=4)))
+    start = trainer.run.batches.start
 
     def start_dead(step):
-        for engine in trainer.engines.by_policy.values():
+        for engine in trainer.run.engines.by_policy.values():
             engine.backend.close()
         start(step)
 
-    trainer.batches.start = start_dead
+    trainer.run.batches.start = start_dead
     first = trainer.iterate(1)
-    trainer.batches.start = start
+    trainer.run.batches.start = start
     second = trainer.iterate(2)
     trainer.close()
     assert [r for r in caplog.records if "started again" in r.getMessage()]

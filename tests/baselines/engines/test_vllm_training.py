@@ -11,6 +11,7 @@ from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 from tests.baselines.rows import copy_after
@@ -54,7 +55,9 @@ def test_engine_and_learner_agree_after_every_step(calm, repeated_rows):
 @pytest.mark.full
 @pytest.mark.parametrize("lora_rank", [0, 8])
 def test_a_skipped_sync_is_caught(tmp_path, monkeypatch, lora_rank):
-    trainer = Trainer(config(tmp_path, lora_rank=lora_rank, lr=1e-3 if lora_rank else 2e-4))
+    trainer = Trainer(
+        start_run(config(tmp_path, lora_rank=lora_rank, lr=1e-3 if lora_rank else 2e-4))
+    )
     trainer.iterate(1)
     monkeypatch.setattr(VLLMEngine, "load_weights", lambda self, tensors: None)
     monkeypatch.setattr(VLLMEngine, "load_adapter", lambda self, name, save: None)
@@ -75,7 +78,7 @@ def one_layer_left(tensors: Any) -> Any:
 def test_between_probes_the_rows_show_a_stale_engine(tmp_path, monkeypatch, left):
     rank = 8 if left == "an adapter" else 0
     changes = {"sync_check_every": 0, "eval_at": (3,), "eval_every": 0, "lora_rank": rank}
-    trainer = Trainer(config(tmp_path, **changes, problems=4, lr=1e-3 if rank else 2e-4))
+    trainer = Trainer(start_run(config(tmp_path, **changes, problems=4, lr=1e-3 if rank else 2e-4)))
     first = trainer.iterate(1)
     assert "sync/gap_max/shared" not in first
     assert first["time/sync_check"] == 0
@@ -96,8 +99,8 @@ def test_between_probes_the_rows_show_a_stale_engine(tmp_path, monkeypatch, left
 @pytest.mark.vllm
 @pytest.mark.full
 def test_an_engine_is_probed_where_rows_prove_nothing(tmp_path):
-    trainer = Trainer(config(tmp_path, sync_check_every=2, eval_every=3))
-    engines = trainer.engines
+    trainer = Trainer(start_run(config(tmp_path, sync_check_every=2, eval_every=3)))
+    engines = trainer.run.engines
     assert engines.prove() == {}, "opening it has probed it"
     assert "sync/gap_max/shared" not in trainer.iterate(1)
     assert "sync/gap_max/shared" in engines.prove(), "an evaluation comes"
@@ -110,8 +113,8 @@ def test_an_engine_is_probed_where_rows_prove_nothing(tmp_path):
 @pytest.mark.vllm
 @pytest.mark.full
 def test_a_prompt_cache_that_outlives_its_weights_is_caught(tmp_path, monkeypatch):
-    trainer = Trainer(config(tmp_path, lr=5e-3))
-    backend = next(iter(trainer.engines.by_policy.values())).backend
+    trainer = Trainer(start_run(config(tmp_path, lr=5e-3)))
+    backend = next(iter(trainer.run.engines.by_policy.values())).backend
     monkeypatch.setattr(backend, "_forget_prompts", lambda: None)
     with pytest.raises(SyncError):
         trainer.iterate(1)
@@ -216,7 +219,7 @@ def test_an_engine_that_is_not_there_is_an_error_and_not_another_engine(tmp_path
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"--engine transformers.*flowzoo\[vllm"):
-        Trainer(config(tmp_path))
+        Trainer(start_run(config(tmp_path)))
 
 
 def test_an_endpoint_is_that_of_all_policies_or_of_each():

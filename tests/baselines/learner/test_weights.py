@@ -12,6 +12,7 @@ from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings, LoraWeights
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
@@ -112,13 +113,13 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base):
 
 @pytest.mark.full
 def test_isolated_adapters_train_apart(tmp_path):
-    trainer = Trainer(TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path)))
+    trainer = Trainer(start_run(TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path))))
     trainer.train()
-    models = {id(learner.model) for learner in trainer.learners.values()}
+    models = {id(learner.model) for learner in trainer.run.learners.values()}
     assert len(models) == 1
-    one, two = (learner.weights for learner in trainer.learners.values())
+    one, two = (learner.weights for learner in trainer.run.learners.values())
     assert not torch.equal(one.parameters()[1], two.parameters()[1])
-    folder = trainer.run.checkpoints / "step-00000002" / "policies" / "aggregator"
+    folder = trainer.run.directory.checkpoints / "step-00000002" / "policies" / "aggregator"
     assert (folder / "adapter_model.safetensors").stat().st_size < 500_000
     assert not (folder / "model.safetensors").exists()
     trainer.close()
@@ -130,13 +131,13 @@ def test_policies_may_start_from_different_models(tmp_path):
         other.model.lm_head.weight.mul_(0.5)
     other.model.save_pretrained(tmp_path / "other")
     other.tokenizer.save_pretrained(tmp_path / "other")
-    trainer = Trainer(
+    trainer = Trainer(start_run(
         TrainConfig(
             **{**SMALL, "lora_rank": 0}, sharing=("isolated",),
             models=(f"aggregator={tmp_path / 'other'}",), out=str(tmp_path / "run"),
         )
-    )  # fmt: skip
-    heads = {name: one.model.lm_head.weight for name, one in trainer.learners.items()}
+    ))  # fmt: skip
+    heads = {name: one.model.lm_head.weight for name, one in trainer.run.learners.items()}
     assert torch.equal(heads["aggregator"], heads["generator"] * 0.5)
     trainer.close()
 

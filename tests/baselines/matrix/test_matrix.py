@@ -20,6 +20,7 @@ from flowzoo.baselines.matrix.run import execute, training_jobs
 from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.matrix import Options, move_aside
@@ -350,11 +351,11 @@ def test_two_processes_never_train_in_one_folder(tmp_path):
     from flowzoo.baselines.training.trainer import Trainer
 
     config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})
-    trainer = Trainer(config)
+    trainer = Trainer(start_run(config))
     with pytest.raises(UsageError, match="another process is training in"):
-        Trainer(config)
+        Trainer(start_run(config))
     trainer.close()
-    Trainer(config).close()
+    Trainer(start_run(config)).close()
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

@@ -19,6 +19,7 @@ from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.trainer import SupervisedTrainer
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.finished import open_finished
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.baselines.workers.learner import open_learners
@@ -99,7 +100,7 @@ def replaced(root: Path) -> Iterator[None]:
 
 
 def resume(rank: int, out: str) -> Trainer:
-    return Trainer(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=rank, out=out))
+    return Trainer(start_run(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=rank, out=out)))
 
 
 def command(line: str) -> None:
@@ -167,9 +168,11 @@ def test_a_run_goes_on_with_another_base_that_is_accepted(root, monkeypatch):
         changed(template, template.read_bytes() + b"{{ 'other' }}"),
     ):
         with pytest.raises(UsageError, match=r"or go on with this one by --accept-base$"):
-            Trainer(TrainConfig(**{**ALONE, "steps": 2}, out="alone"))
-        trainer = Trainer(TrainConfig(**{**ALONE, "steps": 2}, out="alone"), accept_base=True)
-        policy = trainer.state.trained["shared"]
+            Trainer(start_run(TrainConfig(**{**ALONE, "steps": 2}, out="alone")))
+        trainer = Trainer(
+            start_run(TrainConfig(**{**ALONE, "steps": 2}, out="alone"), accept_base=True)
+        )
+        policy = trainer.run.state.trained["shared"]
         assert policy.tokenizer.chat_template == text
         assert stop_tokens(policy.weights.model, policy.tokenizer) == set(before.ends)
         trainer.train()
@@ -242,7 +245,7 @@ def test_a_base_that_is_gone_is_not_looked_up_on_the_hub(root, monkeypatch, caps
         assert main(["eval", "voting", "--policy", "lora", "--n=1"]) == 2
         assert main(["export", "lora", "--merge", "--out", "merged"]) == 2
         with pytest.raises(UsageError, match="there is no such folder"):
-            Trainer(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=2, out="lora"))
+            Trainer(start_run(TrainConfig(**{**SETTINGS, "steps": 2}, lora_rank=2, out="lora")))
     finally:
         (root / "m" / "away").rename(root / "m" / "base")
     said = capsys.readouterr().err
@@ -254,5 +257,5 @@ def test_training_does_not_start_from_an_adapter(root, tmp_path):
     main(["export", str(root / "lora"), "--out", str(tmp_path / "adapter")])
     settings = {**SETTINGS, "model": str(tmp_path / "adapter"), "out": str(tmp_path / "run")}
     with pytest.raises(UsageError, match=r"holds an adapter, .* `flowzoo export RUN .* --merge"):
-        Trainer(TrainConfig(**settings))
+        Trainer(start_run(TrainConfig(**settings)))
     assert not (tmp_path / "run").exists()

@@ -19,6 +19,7 @@ import pytest
 
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.sft.sources import ScriptedPlay, read_source
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.cli import main
 from flowzoo.envs import make_workflow
@@ -174,7 +175,7 @@ def brief_runs(tmp_path_factory: pytest.TempPathFactory, brief_run: Callable[...
     root = tmp_path_factory.mktemp("brief")
     train(brief_run(root / "finished"))
     with pytest.raises(InterruptedError):
-        _Dying(brief_run(root / "killed")).train()
+        _Dying(start_run(brief_run(root / "killed"))).train()
     learned = json.loads((root / "finished/summary.json").read_text())["updates"]
     assert learned == 2, "no state of an optimizer could be damaged"
     return root
@@ -203,7 +204,7 @@ def test_a_damaged_run(
             assert contents(root) == before, "a damaged run is left as it is"
         put_back(brief_runs / case.state, root, case.file)
         measured |= what_was_measured(root)
-    trainer = Trainer(brief_run(root))
+    trainer = Trainer(start_run(brief_run(root)))
     trainer.close() if case.opened is not None else trainer.train()
     said = [record.getMessage() for record in caplog.records if record.name == "flowzoo"]
     row = " | ".join((case.state, case.file, case.damage, outcome, *said))
@@ -212,7 +213,7 @@ def test_a_damaged_run(
     assert case.said in "; ".join(said)
     assert measured.lost_in(root) == 0
     if case.opened is not None:
-        assert trainer.state.step == case.opened
+        assert trainer.run.state.step == case.opened
         assert repeated_rows(root) == repeated_rows(whole)[: case.opened + 1]
         if case.file.startswith("checkpoints/step-"):
             check_torn(root, brief_runs, case)
@@ -276,13 +277,13 @@ def test_restart_never_overwrites_and_takes_no_run_from_another_process(
     root = tmp_path / "run"
     shutil.copytree(brief_runs / "finished", root)
     (tmp_path / "run.1").write_text("mine")
-    Trainer(brief_run(root, lr=1e-3), restart=True).close()
+    Trainer(start_run(brief_run(root, lr=1e-3), restart=True)).close()
     assert (tmp_path / "run.1").read_text() == "mine"
     assert contents(tmp_path / "run.2") == contents(brief_runs / "finished")
     assert not (root / "metrics.jsonl").exists()
-    training = Trainer(brief_run(tmp_path / "run.2"))
+    training = Trainer(start_run(brief_run(tmp_path / "run.2")))
     with pytest.raises(UsageError, match="another process is training"):
-        Trainer(brief_run(tmp_path / "run.2"), restart=True)
+        Trainer(start_run(brief_run(tmp_path / "run.2"), restart=True))
     training.close()
 
 
@@ -295,7 +296,7 @@ def test_metrics_and_their_copy_that_are_both_damaged_stop_the_run_which_is_left
         flip(path)
     before = contents(root)
     with pytest.raises(DataError, match="and so is its copy: restore it from a copy, or repeat"):
-        Trainer(brief_run(root))
+        Trainer(start_run(brief_run(root)))
     assert contents(root) == before
 
 

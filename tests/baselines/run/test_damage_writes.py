@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.learner.saved import save_tensors
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import SaveError
@@ -130,7 +131,7 @@ def test_death_at_any_moment_of_mending(
             for name in ("fsync", "rename", "replace", "mkdir"):
                 patch.setattr(os, name, deadly(getattr(os, name)))
             try:
-                trainer = Trainer(small_run(root))
+                trainer = Trainer(start_run(small_run(root)))
             except Killed:
                 deaths += 1
                 assert measured.lost_in(root) == 0

@@ -12,6 +12,7 @@ from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.by_policy import of_policy, with_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, from_table, load_config
+from flowzoo.baselines.settings.layers import without_models
 from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import read_settings
@@ -177,20 +178,21 @@ def test_a_mistake_in_the_name_of_a_file_is_named(tmp_path):
 def test_a_run_is_evaluated_six_times_or_more_if_it_does_not_say_how_often(
     steps, evaluations, checkpoints
 ):
-    settled = TrainConfig(steps=steps).settled()
-    assert (settled.eval_every, settled.checkpoint_every) == (evaluations, checkpoints)
-    assert len({0, steps, *range(0, steps, settled.eval_every)}) >= min(6, steps + 1)
-    assert settled.eval_every % settled.checkpoint_every == 0  # the best one has a checkpoint
-    assert settled.settled() == settled
+    found = without_models(TrainConfig(steps=steps))
+    assert (found.eval_every, found.checkpoint_every) == (evaluations, checkpoints)
+    assert len({0, steps, *range(0, steps, found.eval_every)}) >= min(6, steps + 1)
+    assert found.eval_every % found.checkpoint_every == 0  # the best one has a checkpoint
+    assert without_models(found) == found
 
 
 def test_what_says_how_often_it_is_evaluated_keeps_it():
     mine = TrainConfig(eval_every=3, checkpoint_every=7, shard_jobs=0)
     begun = {**asdict(TrainConfig()), "eval_every": 20, "checkpoint_every": 10}
-    assert mine.settled() == mine.settled(begun) == mine
-    assert TrainConfig(eval_every=25).settled().checkpoint_every == 10
+    for kept in (without_models(mine), without_models(mine, begun)):
+        assert (kept.eval_every, kept.checkpoint_every, kept.shard_jobs) == (3, 7, 0)
+    assert without_models(TrainConfig(eval_every=25)).checkpoint_every == 10
     # A run that is continued keeps its own, also where it becomes longer.
-    kept = TrainConfig(steps=80).settled({"eval_every": 8, "checkpoint_every": 8})
+    kept = without_models(TrainConfig(steps=80), {"eval_every": 8, "checkpoint_every": 8})
     assert (kept.eval_every, kept.checkpoint_every) == (8, 8)
 
 
@@ -198,21 +200,23 @@ def test_the_curve_of_a_run_that_goes_on_is_never_shifted():
     def falling(**changes):
         return TrainConfig(**{"schedule": "cosine", "min_lr": 1e-6, "steps": 4, **changes})
 
-    begun = asdict(falling().settled())
+    begun = asdict(without_models(falling()))
     assert begun["schedule_steps"] == 4
     remedy = "--schedule-steps 4 to stay at min_lr 1e-06 after them, or --schedule-steps 8 for"
     with pytest.raises(UsageError, match=remedy):
-        falling(steps=8).settled(begun)
+        without_models(falling(steps=8), begun)
     for length in (4, 8):
-        asked = falling(steps=8, schedule_steps=length).settled(begun)
+        asked = without_models(falling(steps=8, schedule_steps=length), begun)
         assert asked.schedule_steps == length
-        assert falling(steps=8).settled(asdict(asked)).schedule_steps == length, "once is enough"
-    assert falling(steps=3).settled(begun).schedule_steps == 4
+        assert without_models(falling(steps=8), asdict(asked)).schedule_steps == length, (
+            "once is enough"
+        )
+    assert without_models(falling(steps=3), begun).schedule_steps == 4
     older = {name: value for name, value in begun.items() if name != "schedule_steps"}
-    assert falling(steps=3).settled(older).schedule_steps == 4
+    assert without_models(falling(steps=3), older).schedule_steps == 4
     with pytest.raises(UsageError, match="beyond the 4"):
-        falling(steps=8).settled(older)
-    assert TrainConfig(steps=8).settled(asdict(TrainConfig(steps=4))).schedule_steps == 0
+        without_models(falling(steps=8), older)
+    assert without_models(TrainConfig(steps=8), asdict(TrainConfig(steps=4))).schedule_steps == 0
     with pytest.raises(UsageError, match="`schedule_steps` must be more than `warmup`: got 2 and"):
         falling(schedule_steps=2)
 

@@ -10,6 +10,7 @@ import pytest
 from flowzoo.baselines.report.accuracy import gain
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
@@ -47,7 +48,7 @@ def test_sets_change_nothing_else_and_are_measured_in_whole(tmp_path, repeated_r
     rows = write_rows(tmp_path / "rows.jsonl", range(12, 17))
     held_out = make_config(tmp_path / "alone", steps=1, eval_problems=7,
                         options=(f"data=train={rows},validation={large}",))  # fmt: skip
-    first = Trainer(held_out)
+    first = Trainer(start_run(held_out))
     try:
         scores = first.evaluate(0)["eval/scores"]
     finally:
@@ -73,7 +74,7 @@ def test_problems_that_are_trained_on_are_counted(tmp_path, caplog):
         options=(f"data=train={rows},validation={held_out}",),
     )  # fmt: skip
     with caplog.at_level(logging.WARNING, "flowzoo"):
-        Trainer(config).close()
+        Trainer(start_run(config)).close()
     assert "evaluation set other: 5 of its 5 problems are in split train" in caplog.text
 
 

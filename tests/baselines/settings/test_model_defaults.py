@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,20 @@ import pytest
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import ModelTraits, has_bfloat16, traits_of
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.layers import (
+    AUTOMATIC,
+    DEFAULT,
+    EARLIER,
+    GIVEN,
+    LayeredConfig,
+    earlier_layer,
+    without_models,
+)
 from flowzoo.baselines.settings.model_defaults import (
-    BY_MODEL,
+    fill_from_models,
     learning_rate,
     run_compute,
     run_dtype,
-    settle,
 )
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.commands.train import defaults_line
@@ -62,8 +70,27 @@ def folder(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
+def filled(
+    config: TrainConfig,
+    names: Sequence[str] = ("shared",),
+    earlier: Mapping[str, Any] | None = None,
+) -> LayeredConfig:
+    """Settings with everything that follows from an earlier run and from models."""
+    layered = LayeredConfig(config).fill(earlier_layer(earlier), names)
+    return fill_from_models(layered, names, TASK)
+
+
 def chosen(config: TrainConfig) -> dict[str, Any]:
-    return {name: getattr(settle(config, ["shared"], TASK).config, name) for name in BY_MODEL}
+    return {name: getattr(filled(config).config, name) for name in POCKET}
+
+
+def told(layered: LayeredConfig) -> dict[str, Any]:
+    """Values that are printed at the start, with what they follow from."""
+    return {
+        name: (getattr(layered.config, name), layered.sources[name])
+        for name in AUTOMATIC
+        if layered.sources[name] not in (DEFAULT, EARLIER, GIVEN)
+    }
 
 
 @pytest.mark.parametrize("model", ["pocket", "pocket:xs", "pocket:code-m"])
@@ -71,9 +98,11 @@ def chosen(config: TrainConfig) -> dict[str, Any]:
 def test_the_pocket_models_keep_their_numbers(model, rank):
     config = TrainConfig(model=model, lora_rank=rank)
     assert chosen(config) == POCKET
-    assert settle(config, ["shared"], TASK).by_model == {
-        "lr": 2e-4, "max_tokens": 64, "eval_problems": 500
-    }  # fmt: skip
+    assert told(filled(config)) == {
+        "lr": (2e-4, "the model; an adapter" if rank else "the model"),
+        "max_tokens": (64, "the model"),
+        "eval_problems": (500, "the model"),
+    }
 
 
 def test_a_copy_of_a_pocket_model_has_its_numbers():
@@ -101,8 +130,9 @@ def test_larger_models_learn_more_slowly_and_adapters_faster(weights, full, adap
 def test_every_default_is_told_with_what_it_follows_from(folder):
     def line(dtype="float32", **changes):
         config = TrainConfig(**{"compute": "float32", **changes}, engine_dtype=dtype)
-        found = settle(config, ["shared"], TASK)
-        return defaults_line(found.by_model, found.sources)
+        found = told(filled(config))
+        values = {name: value for name, (value, _) in found.items()}
+        return defaults_line(values, {name: source for name, (_, source) in found.items()})
 
     assert line() == "lr 0.0002, max_tokens 64, eval_problems 500 (from the model)"
     assert line(model=folder(), lora_rank=8) == (
@@ -143,9 +173,9 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(folder):
 def test_the_engines_number_format_follows_from_models_and_hardware(folder):
     lower = "bfloat16" if has_bfloat16("cpu") else "float32"
     config = TrainConfig(model=folder(), device="cpu")
-    settled = settle(config, ["shared"], TASK)
-    assert settled.config.engine_dtype == lower
-    assert settled.by_model.get("engine_dtype", "float32") == lower, "printed if it is bfloat16"
+    layered = filled(config)
+    assert layered.config.engine_dtype == lower
+    assert ("engine_dtype" in told(layered)) == (lower == "bfloat16"), "printed if it is bfloat16"
     assert run_dtype(replace(config, rollout_gpus=1.0), ["shared"]) == "bfloat16"
     assert run_dtype(replace(config, engine_dtype="float32"), ["shared"]) == "float32"
     assert run_dtype(TrainConfig(), ["shared"]) == "float32"
@@ -154,26 +184,26 @@ def test_the_engines_number_format_follows_from_models_and_hardware(folder):
     server = replace(config, engine="openai", endpoint=("http://h/v1",))
     assert run_dtype(server, ["shared"]) == "float32"
     for before in ({"engine_dtype": "bfloat16"}, {"engine_dtype": "float32"}):
-        again = TrainConfig(model="nowhere").settled(before)
-        assert again.settled_dtype == before["engine_dtype"]
+        again = without_models(TrainConfig(model="nowhere"), before)
+        assert again.resolved_dtype == before["engine_dtype"]
 
 
 def test_the_learners_number_format_follows_from_models_and_hardware(folder):
     lower = "bfloat16" if has_bfloat16("cpu") else "float32"
     config = TrainConfig(model=folder(), device="cpu", engine_dtype="float32")
-    settled = settle(config, ["shared"], TASK)
-    assert settled.config.compute == lower
-    assert settled.by_model.get("compute", "float32") == lower, "printed if it is bfloat16"
+    layered = filled(config)
+    assert layered.config.compute == lower
+    assert ("compute" in told(layered)) == (lower == "bfloat16"), "printed if it is bfloat16"
     assert run_compute(TrainConfig(), ["shared"]) == "float32", "a pocket model"
     mixed = replace(config, models=("b=pocket",))
     assert run_compute(mixed, ["a", "b"]) == "float32", "one number format for all"
     mixed = replace(mixed, models=("b=pocket",), frozen=("b",))
     assert run_compute(mixed, ["a", "b"]) == lower, "of those that learn"
     assert run_compute(replace(TrainConfig(), weights="bfloat16"), ["shared"]) == "bfloat16"
-    exact = settle(replace(config, compute="float32"), ["shared"], TASK)
-    assert exact.config.compute == "float32"
-    assert "compute" not in exact.by_model
-    assert TrainConfig(model="nowhere").settled({"compute": "bfloat16"}).compute == "bfloat16"
+    exact = filled(replace(config, compute="float32"))
+    assert (exact.config.compute, exact.sources["compute"]) == ("float32", GIVEN)
+    again = without_models(TrainConfig(model="nowhere"), {"compute": "bfloat16"})
+    assert again.compute == "bfloat16"
 
 
 def test_several_models_share_what_suits_all(folder):
@@ -181,17 +211,17 @@ def test_several_models_share_what_suits_all(folder):
     plan = resolve(config)
     assert (plan.config.lr, plan.config.max_tokens) == (1e-6, 128), "arithmetic takes few"
     assert plan.budgets.reply == 128
-    assert plan.sources == {
+    assert {name: plan.sources[name] for name in plan.by_model} == {
         "lr": "the model", "max_tokens": "the task", "eval_problems": "the model"
     }  # fmt: skip
     assert {one.lr for one in plan.learners.values()} == {1e-6}
-    assert settle(replace(config, frozen=("b",)), ["a", "b"], TASK).config.lr == 2e-4
+    assert filled(replace(config, frozen=("b",)), ["a", "b"]).config.lr == 2e-4
     disagree = replace(
         config, correction="renormalize",
         models=(f"a={folder(generation={'top_k': 20})}", f"b={folder(generation={'top_k': 50})}"),
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"differ in `top_k` \(a 20, b 50\): give `top_k`"):
-        settle(disagree, ["a", "b"], TASK)
+        filled(disagree, ["a", "b"])
 
 
 def test_the_rate_of_a_policy_follows_from_its_rank_alone(folder):
@@ -210,26 +240,37 @@ def test_the_rate_of_a_policy_follows_from_its_rank_alone(folder):
 
 
 def test_what_is_given_stays_and_then_no_model_is_looked_at():
-    config = TrainConfig(
-        model="nowhere",
-        lr=3e-5,
-        max_tokens=77,
-        eval_problems=9,
-        engine_dtype="float32",
-        compute="float32",
-    )
-    settled = settle(config, ["shared"], TASK)
-    plain: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "old_logp": "sampler"}
-    assert settled == (replace(config, **plain), {}, {})
+    given: dict[str, Any] = {
+        "model": "nowhere", "lr": 3e-5, "max_tokens": 77, "eval_problems": 9,
+        "engine_dtype": "bfloat16", "compute": "bfloat16",
+    }  # fmt: skip
+    layered = filled(TrainConfig(**given))
+    assert {name: getattr(layered.config, name) for name in given} == given
+    assert {layered.sources[name] for name in given} == {GIVEN}
+    assert told(layered) == {}
     with pytest.raises(UsageError, match="cannot load a model from 'nowhere'"):
-        settle(replace(config, lr=None), ["shared"], TASK)
+        filled(TrainConfig(**given | {"lr": None}))
 
 
 def test_a_run_that_is_continued_keeps_its_own():
     sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 4}
     before = {"lr": 3e-5, "max_tokens": 50, "eval_problems": 9} | sampling
     later = TrainConfig(model="nowhere", engine_dtype="float32", compute="float32")
-    settled = settle(later, ["shared"], TASK, before)
-    assert {name: getattr(settled.config, name) for name in BY_MODEL} == before
-    assert settled.by_model == {}
-    assert settle(TrainConfig(lr=1e-2), ["shared"], TASK, before).config.lr == 1e-2
+    layered = filled(later, earlier=before)
+    assert {name: getattr(layered.config, name) for name in before} == before
+    assert {layered.sources[name] for name in before} == {EARLIER}
+    assert told(layered) == {}
+    assert filled(TrainConfig(lr=1e-2), earlier=before).config.lr == 1e-2
+
+
+def test_every_value_has_the_source_of_the_first_layer_that_has_it():
+    before = {"lr": 3e-5, "eval_every": 4, "shard_jobs": 0}
+    layered = filled(TrainConfig(lr=1e-2, steps=30), earlier=before)
+    assert set(layered.sources) == {one.name for one in fields(TrainConfig)}
+    found = {"lr": GIVEN, "steps": GIVEN, "eval_every": EARLIER, "shard_jobs": EARLIER,
+             "max_tokens": "the model", "checkpoint_every": DEFAULT, "problems": DEFAULT,
+             "temperature": DEFAULT}  # fmt: skip
+    assert {name: layered.sources[name] for name in found} == found
+    assert (layered.config.eval_every, layered.config.checkpoint_every) == (4, 4)
+    by_policy = filled(TrainConfig(lr=("a=0.5",)), ["a", "b"], {"lr": ("3e-5", "a=0.1")})
+    assert by_policy.config.lr == ("3e-05", "a=0.5"), "open for b alone"

@@ -1,11 +1,14 @@
 """Ways of new weights that cannot work are refused before anything is loaded."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.rules import (
     check,
     learner_rules,
@@ -13,6 +16,14 @@ from flowzoo.baselines.settings.rules import (
     scale_rules,
     transfer_device_rules,
     transfer_rules,
+)
+from flowzoo.declared import (
+    check_effects,
+    check_value,
+    choices_of,
+    conditions,
+    declared_types,
+    fits,
 )
 from flowzoo.errors import UsageError
 from tests.refused import refused
@@ -89,3 +100,37 @@ def test_rows_stand_in_for_probes_only_where_they_prove_something(changes, dista
         check(run_rules(replace(config, sync_check_every=1)))
         with pytest.raises(UsageError, match="leaves out probes"):
             check(run_rules(replace(config, sync_check_every=2)))
+
+
+def changed_value(setting: str) -> Any:
+    """A legal value of a setting that is not its default."""
+    kind, default = declared_types(TrainConfig)[setting], getattr(TrainConfig, setting)
+    for value in (*choices_of(kind), True, 3, 0.5, "x", (0.25, 0.5)):
+        if value != default and fits(value, kind):
+            with suppress(UsageError):
+                check_value(setting, value, kind)
+                return value
+    raise AssertionError(f"no other value of {setting}")
+
+
+def test_every_setting_with_a_condition_is_refused_where_the_condition_does_not_hold():
+    plain, algorithm = TrainConfig(), algorithm_named("grpo")
+    idle = {
+        name: only
+        for name, only in conditions(TrainConfig).items()
+        if not only.holds(plain, algorithm)
+    }
+    assert len(idle) >= 25
+    for name, only in idle.items():
+        changed = replace(plain, **{name: changed_value(name)})
+        with pytest.raises(UsageError) as refusal:
+            outline_run(changed)
+        assert str(refusal.value).startswith(f"`{name}` is a setting {only.subject}, and ")
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_setting_has_an_effect_if_it_has_one_on_any_policy():
+    policies = [TrainConfig(lora_rank=rank, lora_alpha=8) for rank in (0, 4)]
+    check_effects(policies)
+    with pytest.raises(UsageError, match=r"here: leave it at 32$"):
+        check_effects(policies[:1])

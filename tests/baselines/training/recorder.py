@@ -1,8 +1,8 @@
 """A trainer that notes the rows that its learners get."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from flowzoo.baselines.training.build import OpenRun
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
@@ -11,9 +11,9 @@ from flowzoo.envs import Call
 class Recorder(Trainer):
     """Notes step, policy, call and advantage of every row."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, run: OpenRun) -> None:
+        super().__init__(run)
         self.learned: list[tuple[int, str, Call, float]] = []
-        super().__init__(*args, **options)
 
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]

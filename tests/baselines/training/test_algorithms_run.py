@@ -11,6 +11,7 @@ import pytest
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import Call
 from tests.baselines.rows import copy_after
@@ -31,7 +32,7 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 
 def learnt_by(root: Path, **changes: Any) -> tuple[Learnt, Trainer]:
     """What the learners of a run were given, and its trainer."""
-    trainer = Recorder(config(root, **changes))
+    trainer = Recorder(start_run(config(root, **changes)))
     trainer.train()
     return trainer.learned, trainer
 
@@ -87,7 +88,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
     assert any(advantage != 0 for *_, advantage in learned)
     isolated = ALGORITHMS[name].sharing == "isolated"
     policies = {"generator", "evaluator"} if isolated else {"shared"}
-    assert set(trainer.learners) == {policy for _, policy, _, _ in learned} == policies
+    assert set(trainer.run.learners) == {policy for _, policy, _, _ in learned} == policies
     branched = {call.node != "" for _, _, call, _ in learned}
     assert branched == {sampling != "episodes"}
     for calls in calls_of(tmp_path, f"eval-{steps:06}"):

@@ -17,6 +17,7 @@ from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend, Shard
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, VersionError, WeightVersions
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import async_rollouts
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer
@@ -35,7 +36,7 @@ TREE: dict[str, Any] = {"algorithm": "at_grpo", "workflow": "eval_opt", "candida
 
 
 def trainer(root: Path, **changes: Any) -> Trainer:
-    return Trainer(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
+    return Trainer(start_run(TrainConfig(**{**SMALL, **changes, "out": str(root)})))
 
 
 def plain(sampled: async_rollouts.SampledStep) -> dict[str, Any]:
@@ -47,13 +48,13 @@ def plain(sampled: async_rollouts.SampledStep) -> dict[str, Any]:
 
 def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(tmp_path):
     early, late = trainer(tmp_path / "a"), trainer(tmp_path / "b")
-    early.batches.start(1)
-    early.batches.wait()
-    assert len(early.batches.ready) == 1
-    assert early.state.stream.cursor == 2
-    batch = early.batches.take(1)
-    assert not early.batches.ready
-    assert plain(batch) == plain(late.batches.take(1))
+    early.run.batches.start(1)
+    early.run.batches.wait()
+    assert len(early.run.batches.ready) == 1
+    assert early.run.state.stream.cursor == 2
+    batch = early.run.batches.take(1)
+    assert not early.run.batches.ready
+    assert plain(batch) == plain(late.run.batches.take(1))
     assert batch.versions == {"shared": 0}
     early.close()
     late.close()
@@ -62,7 +63,7 @@ def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(tm
 @pytest.mark.parametrize("changes", [{}, TREE])
 def test_a_batch_comes_back_from_a_checkpoint_as_it_was(tmp_path, changes):
     run = trainer(tmp_path, **changes)
-    sampled = run.batches.take(1)
+    sampled = run.run.batches.take(1)
     run.close()
     (tmp_path / async_rollouts.FILE).write_text(
         async_rollouts.to_text([sampled] * 2), encoding="utf-8"
@@ -92,15 +93,15 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(tmp_path, monk
         def die():
             raise EngineDeadError("it died")
 
-        patch.setattr(run.engines, "before_rollout", die)
-        patch.setattr(run.engines, "recover", told.append)
-        run.batches.start(1)
-        run.batches.wait()
+        patch.setattr(run.run.engines, "before_rollout", die)
+        patch.setattr(run.run.engines, "recover", told.append)
+        run.run.batches.start(1)
+        run.run.batches.wait()
     assert [str(error) for error in told] == ["it died"]
-    assert not run.batches.ready
-    assert run.state.stream.cursor == 0
+    assert not run.run.batches.ready
+    assert run.run.state.stream.cursor == 0
     calm = trainer(tmp_path / "b")
-    assert plain(run.batches.take(1)) == plain(calm.batches.take(1))
+    assert plain(run.run.batches.take(1)) == plain(calm.run.batches.take(1))
     run.close()
     calm.close()
 
@@ -111,10 +112,10 @@ def test_what_sampling_raises_is_raised_where_it_is_waited_for(tmp_path, monkeyp
     def fail():
         raise UsageError("a grader is missing")
 
-    monkeypatch.setattr(run.engines, "before_rollout", fail)
-    run.batches.start(1)
+    monkeypatch.setattr(run.run.engines, "before_rollout", fail)
+    run.run.batches.start(1)
     with pytest.raises(UsageError, match="a grader is missing"):
-        run.batches.wait()
+        run.run.batches.wait()
     run.close()
 
 

@@ -12,6 +12,7 @@ from pettingzoo import AECEnv
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.report.write import write_report
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer, train
@@ -98,7 +99,7 @@ def run(root: Path, **changes: Any) -> dict[str, Any]:
 def learnt_by(root: Path, **changes: Any) -> Learnt:
     """What the learners of a run of one step were given."""
     quick = {"steps": 1, "eval_problems": 1, "probe_every": 0, "role_gradients": False}
-    trainer = Recorder(TrainConfig(**{**SMALL, **quick, **changes, "out": str(root)}))
+    trainer = Recorder(start_run(TrainConfig(**{**SMALL, **quick, **changes, "out": str(root)})))
     trainer.train()
     return [(call, advantage) for *_, call, advantage in trainer.learned]
 
@@ -159,8 +160,10 @@ def test_agents_are_compared_with_themselves_in_other_episodes(algorithm, tmp_pa
 def gathered(tmp_path_factory: pytest.TempPathFactory) -> FilteredBatch:
     """What a run has sampled for its first step, of whole episodes."""
     settings = {**SMALL, "steps": 1, "eval_problems": 1, "probe_every": 0}
-    trainer = Trainer(TrainConfig(**settings, out=str(tmp_path_factory.mktemp("gathered"))))
-    sampled = trainer.batches.take(1)
+    trainer = Trainer(
+        start_run(TrainConfig(**settings, out=str(tmp_path_factory.mktemp("gathered"))))
+    )
+    sampled = trainer.run.batches.take(1)
     trainer.close()
     return sampled.gathered
 

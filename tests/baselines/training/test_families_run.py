@@ -10,6 +10,7 @@ from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralFo
 
 from flowzoo.agents.pocket import load
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.cli import main
 from flowzoo.errors import UsageError
@@ -48,7 +49,7 @@ def brought(tmp_path: Path) -> dict[str, str]:
 
 def gaps(trainer: Trainer) -> list[float]:
     """Largest difference of the log-probs of sampler and learner, at every step."""
-    rows = (trainer.run.root / "metrics.jsonl").read_text().splitlines()[1:]
+    rows = (trainer.run.directory.root / "metrics.jsonl").read_text().splitlines()[1:]
     return [json.loads(row)["learn/logp_gap_max/shared"] for row in rows]
 
 
@@ -59,13 +60,15 @@ def test_a_windowed_model_is_padded_and_a_line_says_so(brought, tmp_path, capsys
     assert main(["train", "single", *words, f"--model={model}", f"--out={out}"]) == 0
     said = capsys.readouterr().err
     assert "note: shared: MistralForCausalLM cannot read packed rows" in said
-    trainer = Trainer(TrainConfig(**SMALL, model=model, out=out))
-    assert trainer.config.layout == "auto"
-    assert trainer.learners["shared"].layout == "padded"
+    trainer = Trainer(start_run(TrainConfig(**SMALL, model=model, out=out)))
+    assert trainer.run.config.layout == "auto"
+    assert trainer.run.learners["shared"].layout == "padded"
     assert max(gaps(trainer)) < 1e-4
     trainer.close()
     with pytest.raises(UsageError, match="use `layout` padded, or auto"):
-        Trainer(TrainConfig(**SMALL, model=model, layout="packed", out=str(tmp_path / "no")))
+        Trainer(
+            start_run(TrainConfig(**SMALL, model=model, layout="packed", out=str(tmp_path / "no")))
+        )
 
 
 @pytest.mark.full
@@ -75,8 +78,8 @@ def test_a_recurrent_model_trains(brought, tmp_path, rank):
         **SMALL, model=brought["mamba"], lora_rank=rank, gradient_checkpointing=True,
         out=str(tmp_path / "run"),
     )  # fmt: skip
-    trainer = Trainer(config)
+    trainer = Trainer(start_run(config))
     assert any("not on dt_proj ×1, out_proj ×1" in note for note in trainer.notes) == bool(rank)
     trainer.train()
     assert max(gaps(trainer)) < 1e-4
-    assert trainer.learners["shared"].steps > 0
+    assert trainer.run.learners["shared"].steps > 0

@@ -8,6 +8,7 @@ import pytest
 
 from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 
 
@@ -34,8 +35,8 @@ def test_it_gets_no_learner_and_no_checkpoint(rank, tmp_path, repeated_rows):
 
 
 def test_its_weights_never_change_while_the_others_move(tmp_path):
-    trainer = Trainer(config(tmp_path))
-    models = {name: one.weights.model for name, one in trainer.state.trained.items()}
+    trainer = Trainer(start_run(config(tmp_path)))
+    models = {name: one.weights.model for name, one in trainer.run.state.trained.items()}
     before = {name: copy.deepcopy(model.state_dict()) for name, model in models.items()}
     trainer.train()
     moved = {

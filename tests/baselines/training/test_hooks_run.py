@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 from tests.baselines.training.recorder import Recorder
@@ -39,7 +40,7 @@ def test_the_example_of_the_page_runs(tmp_path):
         tmp_path, mine, reward=f"{mine}:brief", advantage_function=f"{mine}:successes",
         loss=f"{mine}:soft_clip",
     )  # fmt: skip
-    trainer = Recorder(config)
+    trainer = Recorder(start_run(config))
     trainer.train()
     given = [advantage for *_, advantage in trainer.learned]
     assert min(given) == 0
@@ -79,14 +80,18 @@ def test_a_run_that_a_callback_stopped_is_finished(tmp_path):
     found = rows(tmp_path)
     assert [row["step"] for row in found] == [0, 1]
     assert "eval/scores" in found[1], "the last step is evaluated whenever it comes"
-    again = Trainer(config)
-    assert again.state.finished
-    assert [learner.lr_scale for learner in again.learners.values()] == [0.5]
+    again = Trainer(start_run(config))
+    assert again.run.state.finished
+    assert [learner.lr_scale for learner in again.run.learners.values()] == [0.5]
     again.close()
     with pytest.raises(UsageError, match="candidate_value=rollout"):
-        Trainer(settings(tmp_path / "tree", mine, algorithm="at_grpo", reward=f"{mine}:watch"))
+        Trainer(
+            start_run(
+                settings(tmp_path / "tree", mine, algorithm="at_grpo", reward=f"{mine}:watch")
+            )
+        )
     with pytest.raises(UsageError, match="`clip_high` is a setting of the clipped objective"):
-        Trainer(settings(tmp_path / "clip", mine, clip_high=0.3, loss=f"{mine}:watch"))
+        Trainer(start_run(settings(tmp_path / "clip", mine, clip_high=0.3, loss=f"{mine}:watch")))
 
 
 SHIFTED = """
@@ -111,7 +116,7 @@ def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path):
             tmp_path / f"_{name}", mine, workflow="voting", steps=1, algorithm="reinforce",
             max_tokens=16, reward=name and f"{mine}:{name}",
         )  # fmt: skip
-        trainer = Recorder(config)
+        trainer = Recorder(start_run(config))
         trainer.train()
         found[name] = [advantage for *_, advantage in trainer.learned]
         (first,) = rows(tmp_path / f"_{name}")[1:]
@@ -150,7 +155,7 @@ def test_what_functions_draw_repeats_with_the_seed_and_after_a_resumption(tmp_pa
         random.random(), np.random.random()
         if name == "two":
             with pytest.raises(InterruptedError):
-                Dying(config).train()
+                Dying(start_run(config)).train()
             random.random(), np.random.random()
         train(config)
         state = tmp_path / name / "run" / "checkpoints" / "step-00000002" / "random.pt"

@@ -9,7 +9,7 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
-from flowzoo.baselines.settings.model_defaults import BY_MODEL
+from flowzoo.baselines.settings.layers import AUTOMATIC
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.plan import resolve, schedule_ticks
 from tests.baselines.bundled import POCKET
@@ -26,7 +26,7 @@ UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_r
 SHARED = set(OF_RUN) & set(OF_LEARNER) - DERIVED
 START = {"warmup", "role_gradients", "layout", "old_logp", "compute"}
 """Fields with another default in a learner without a run."""
-OPEN = SHARED & set(BY_MODEL)
+OPEN = SHARED & set(AUTOMATIC) - START
 """Fields that a run may leave to the model, and a learner may not."""
 
 

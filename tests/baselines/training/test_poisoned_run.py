@@ -18,6 +18,7 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import directory
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import build
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.factories import open_engines
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.cli import main
@@ -47,22 +48,22 @@ class Poisoned:
 
 
 def make(root: Path) -> Trainer:
-    return Trainer(
+    return Trainer(start_run(
         TrainConfig(
             steps=2, problems=2, samples=4, eval_problems=2, threads=1, sharing=("isolated",),
             out=str(root),
         )
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @pytest.mark.full
 def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path):
     trainer = make(tmp_path)
-    trainer.engines.train_policies = dict(trainer.engines.train_policies)
-    trainer.engines.train_policies["generator"] = Poisoned(
-        trainer.engines.train_policies["generator"]
+    trainer.run.engines.train_policies = dict(trainer.run.engines.train_policies)
+    trainer.run.engines.train_policies["generator"] = Poisoned(
+        trainer.run.engines.train_policies["generator"]
     )
-    before = {k: v.clone() for k, v in trainer.learners["generator"].model.state_dict().items()}
+    before = {k: v.clone() for k, v in trainer.run.learners["generator"].model.state_dict().items()}
     with pytest.raises(NonFiniteError, match="policy 'generator'") as caught:
         trainer.train()
     said = str(caught.value)
@@ -73,11 +74,11 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path):
     assert f"role 'generator', row {where}" in said
     assert "recorded nan as the log-prob of output token 1" in said
     assert any(str(saved) in note for note in caught.value.__notes__)
-    after = trainer.learners["generator"].model.state_dict()
+    after = trainer.run.learners["generator"].model.state_dict()
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0]
     again = make(tmp_path)
-    assert again.state.step == 0, "the checkpoint before it is good"
+    assert again.run.state.step == 0, "the checkpoint before it is good"
     again.train()
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0, 1, 2]
 
@@ -88,7 +89,7 @@ def test_policies_that_fail_at_the_same_time_each_keep_their_rows(tmp_path, monk
     trainer, meeting = make(tmp_path), threading.Barrier(2)
 
     def spoil():
-        for learner in trainer.learners.values():
+        for learner in trainer.run.learners.values():
             with torch.no_grad():
                 learner.parameters[-1].fill_(math.nan)
 
@@ -101,8 +102,8 @@ def test_policies_that_fail_at_the_same_time_each_keep_their_rows(tmp_path, monk
     def together(works):
         return run_concurrently([{name: work} for name, work in works.items()], lambda: None)
 
-    trainer.engines.before_learning = spoil
-    trainer.backend.together = together
+    trainer.run.engines.before_learning = spoil
+    trainer.run.backend.together = together
     monkeypatch.setattr(directory, "free_path", late)
     with pytest.raises(NonFiniteError, match="the loss of") as caught:
         trainer.train()
@@ -139,9 +140,9 @@ def test_weights_that_are_not_numbers_stop_the_run(tmp_path):
 
     def spoil():
         with torch.no_grad():
-            trainer.learners["generator"].parameters[-1].fill_(math.nan)
+            trainer.run.learners["generator"].parameters[-1].fill_(math.nan)
 
-    trainer.engines.before_learning = spoil
+    trainer.run.engines.before_learning = spoil
     with pytest.raises(NonFiniteError, match=r"the loss of .* rows of policy 'generator'"):
         trainer.train()
     rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()

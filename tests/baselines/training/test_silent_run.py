@@ -10,6 +10,7 @@ import pytest
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.commands.train import print_summary
 from flowzoo.errors import UsageError
@@ -68,7 +69,9 @@ def test_a_cause_is_told_once_and_by_every_process_that_goes_on(random_model, tm
 
 def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, caplog):
     settings = QUICK | {"eval_problems": 8, "max_tokens": 2, "steps": 1}
-    trainer = Trainer(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
+    trainer = Trainer(
+        start_run(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
+    )
     heard: list[int] = []
     update = trainer.update
     with caplog.at_level(logging.WARNING, logger="flowzoo"):
@@ -91,16 +94,20 @@ def test_groups_that_agree_are_told_of_before_they_are_trained_on(tmp_path, capl
 
 
 def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path):
-    trainer = Trainer(TrainConfig(**QUICK, steps=1, out=str(tmp_path / "a")))
-    assert trainer.plan.by_model == {"lr": 2e-4, "max_tokens": 64}
+    trainer = Trainer(start_run(TrainConfig(**QUICK, steps=1, out=str(tmp_path / "a"))))
+    assert trainer.run.plan.by_model == {"lr": 2e-4, "max_tokens": 64}
     trainer.train()
     settings = json.loads((tmp_path / "a" / "run.json").read_text())["settings"]
     assert (settings["lr"], settings["max_tokens"], settings["top_k"]) == (2e-4, 64, 0)
 
     train(TrainConfig(**QUICK, steps=1, lr=1e-3, max_tokens=8, out=str(tmp_path / "b")))
-    longer = Trainer(TrainConfig(**QUICK, steps=2, out=str(tmp_path / "b")))
-    assert (longer.config.lr, longer.config.max_tokens, longer.plan.by_model) == (1e-3, 8, {})
-    assert longer.learners["shared"].config.lr == 1e-3
+    longer = Trainer(start_run(TrainConfig(**QUICK, steps=2, out=str(tmp_path / "b"))))
+    assert (longer.run.config.lr, longer.run.config.max_tokens, longer.run.plan.by_model) == (
+        1e-3,
+        8,
+        {},
+    )
+    assert longer.run.learners["shared"].config.lr == 1e-3
     longer.close()
     with pytest.raises(UsageError, match=r"lr 0\.001 -> 0\.0002"):
-        Trainer(TrainConfig(**QUICK, steps=2, lr=2e-4, out=str(tmp_path / "b")))
+        Trainer(start_run(TrainConfig(**QUICK, steps=2, lr=2e-4, out=str(tmp_path / "b"))))

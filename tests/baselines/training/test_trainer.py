@@ -9,6 +9,7 @@ import pytest
 from flowzoo.baselines.backends.sync_check import LogprobGapError
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import read_policy_map
+from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 from tests.refused import refused
@@ -142,15 +143,15 @@ def test_training_and_held_out_problems_do_not_overlap(tmp_path):
 
 def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path):
     config = TrainConfig(**{**SMALL, "sharing": ("isolated",), "out": str(tmp_path / "i")})
-    trainer = Trainer(config)
-    assert sorted(trainer.learners) == ["aggregator", "generator"]
-    models = [learner.model for learner in trainer.learners.values()]
+    trainer = Trainer(start_run(config))
+    assert sorted(trainer.run.learners) == ["aggregator", "generator"]
+    models = [learner.model for learner in trainer.run.learners.values()]
     assert models[0] is not models[1]
-    shared = Trainer(TrainConfig(**{**SMALL, "out": str(tmp_path / "s")}))
-    assert list(shared.learners) == ["shared"]
-    engines = shared.engines
+    shared = Trainer(start_run(TrainConfig(**{**SMALL, "out": str(tmp_path / "s")})))
+    assert list(shared.run.learners) == ["shared"]
+    engines = shared.run.engines
     played = engines.train_policies["shared"].model, engines.eval_policies["shared"].model
-    assert played == (shared.learners["shared"].model,) * 2
+    assert played == (shared.run.learners["shared"].model,) * 2
 
 
 def test_policy_maps():
@@ -185,7 +186,7 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
     settings, message, tmp_path
 ):
     with pytest.raises(UsageError, match=message):
-        Trainer(TrainConfig(**{**SMALL, **settings, "out": str(tmp_path)}))
+        Trainer(start_run(TrainConfig(**{**SMALL, **settings, "out": str(tmp_path)})))
     assert not list(tmp_path.iterdir())
 
 

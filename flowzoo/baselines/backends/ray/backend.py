@@ -108,7 +108,7 @@ class RayRunBackend(RunBackend):
             workers, group = start_workers(count, open_player, cores, gpus)
             self._groups.append(group)
             self._proof = ReplicaProof(
-                exact=config.settled_dtype == config.compute == "float32",
+                exact=config.resolved_dtype == config.compute == "float32",
                 tolerance=config.sync_tolerance,
             )
             self._pool = RolloutPool(workers, config.max_staleness, self._proof)

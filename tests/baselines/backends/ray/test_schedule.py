@@ -208,7 +208,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkey
     asked_for = TrainConfig(
         workflow="voting", model="pocket:xs", out=str(tmp_path), max_tokens=24, threads=1
     )
-    run = resolve_plan(asked_for.settled())
+    run = resolve_plan(asked_for)
     config = run.config
     worker = GraderWorker(1, OpenPlayer(GRADING_WORKER, (config,)), str(tmp_path), 1)
     asked: list[int] = []

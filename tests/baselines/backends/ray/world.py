@@ -233,6 +233,7 @@ def overlaps() -> Iterator[set[int]]:
 
 def ahead(address: str, folder: Path) -> dict[str, Any]:
     """One step ahead with adapters: one worker alone, and two, of which one is slow."""
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer, train
 
     sent = []
@@ -244,7 +245,7 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
         path.stat().st_size
         for path in (folder / "quiet/checkpoints/step-00000003").rglob("adapter_model.safetensors")
     ]
-    trainer = Trainer(settings(address, folder / "loud", **AHEAD, learner_workers=1))
+    trainer = Trainer(start_run(settings(address, folder / "loud", **AHEAD, learner_workers=1)))
     with meanwhile(stutter), overlaps() as steps:
         trainer.train()
     return {"mib": sent, "adapters": adapters, "overlaps": sorted(steps)}
@@ -272,6 +273,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     The first one that is started in its place is killed too, before it has learned anything.
     """
     from flowzoo.baselines.training import trainer as module
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer, train
 
     module.AGAIN_S = 0.0
@@ -285,13 +287,15 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
                 known.append(new[0])
                 return
 
-    one = Trainer(settings(address, folder / "one", rollout_workers=1, learner_workers=1))
+    one = Trainer(
+        start_run(settings(address, folder / "one", rollout_workers=1, learner_workers=1))
+    )
     seen: list[int] = []
 
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
-            known.extend(one.backend.learner_groups.pids["shared"])
+            known.extend(one.run.backend.learner_groups.pids["shared"])
             os.kill(known[0], signal.SIGKILL)
         if row["step"] == 4:
             raise InterruptedError
@@ -304,7 +308,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     return {
         "seen": seen,
         "killed": len(known),
-        "driver": str(one.state.trained["shared"].weights.model.device),
+        "driver": str(one.run.state.trained["shared"].weights.model.device),
     }
 
 
@@ -427,6 +431,7 @@ def timed_update(learner: Any, folder: Path, policy: str, other: str, *given: An
 def groups(address: str, folder: Path) -> dict[str, Any]:
     """A learner group each, one killed after step 2, until step 3; one process goes on."""
     from flowzoo.baselines.backends.ray.learners import RemoteLearner
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer, train
 
     found = groups_alone(address, folder / "groups-alone")
@@ -434,14 +439,14 @@ def groups(address: str, folder: Path) -> dict[str, Any]:
     seen: list[int] = []
 
     def update(self: Any, *given: Any) -> Any:
-        pids = one.backend.learner_groups.pids
+        pids = one.run.backend.learner_groups.pids
         there = folder / "met" / "-".join(str(pids[name][0]) for name in others)
         return self.apply(timed_update, there, self._policy, others[self._policy], *given)
 
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2]:
-            os.kill(one.backend.learner_groups.pids["generator"][0], signal.SIGKILL)
+            os.kill(one.run.backend.learner_groups.pids["generator"][0], signal.SIGKILL)
         if row["step"] == 3:
             raise InterruptedError
 
@@ -449,7 +454,7 @@ def groups(address: str, folder: Path) -> dict[str, Any]:
     there = settings(address, folder / "apart", **APART, rollout_workers=1, learner_workers=words)
     usual, RemoteLearner.update = RemoteLearner.update, update
     try:
-        one = Trainer(there)
+        one = Trainer(start_run(there))
         with suppress(InterruptedError):
             one.train(disturb)
     finally:

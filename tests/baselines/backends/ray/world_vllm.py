@@ -41,6 +41,7 @@ def engine_cores() -> list[psutil.Process]:
 def run(folder: Path, address: str) -> dict[str, Any]:
     """Three steps, one ahead; the engine is killed after the first, the worker after the second."""
     from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
     killed: list[str] = []
@@ -53,7 +54,7 @@ def run(folder: Path, address: str) -> dict[str, Any]:
             core.kill()
             killed.append("engine")
         if row["step"] == 2:
-            trainer.batches.settle()  # with an engine that has been started again
+            trainer.run.batches.settle()  # with an engine that has been started again
             (worker,) = workers_now()
             (core,) = engine_cores()
             os.kill(worker.pid, signal.SIGKILL)
@@ -63,7 +64,7 @@ def run(folder: Path, address: str) -> dict[str, Any]:
     there = {
         "backend": "ray", "ray_address": address, "rollout_workers": 1, "learner_workers": 1,
     }  # fmt: skip
-    trainer = Trainer(TrainConfig(**SMALL, **there, out=str(folder / "ray")))
+    trainer = Trainer(start_run(TrainConfig(**SMALL, **there, out=str(folder / "ray"))))
     trainer.train(kill)
     _, left = psutil.wait_procs(engine_cores(), 60)
     return {"killed": killed, "left": len(left), "learners": len(learners)}
