@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Final
-from unicodedata import decimal
+from unicodedata import decimal, normalize
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.vocabulary import COMMANDS
@@ -381,7 +381,7 @@ _SIGNS = (
     "λ:lambda μ:mu σ:sigma φ:phi ω:omega Δ:Delta δ:delta ε:epsilon ρ:rho τ:tau ⌊:lfloor ⌋:rfloor "
     "⌈:lceil ⌉:rceil ⟨:langle ⟩:rangle ∠:angle ∑:sum ∏:prod ∫:int →:rightarrow ⇒:Rightarrow …:ldots"
 )
-_SUPER: dict[str, str] = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
+_SCRIPTS = {"^": "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿⁱᵏᵐᵗˣᵀ", "_": "₀₁₂₃₄₅₆₇₈₉₋₊ₙᵢⱼₖₘₜₓ"}
 _FRACTIONS = table("½:1/2 ⅓:1/3 ⅔:2/3 ¼:1/4 ¾:3/4 ⅕:1/5 ⅙:1/6 ⅛:1/8 ⅜:3/8 ⅝:5/8 ⅞:7/8")
 _CHARACTERS = str.maketrans(
     {
@@ -394,7 +394,7 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("\u00a0\u2009\u202f\u2002\u2003~", " "),
     }
 )
-_SUPERSCRIPT = re.compile(rf"(?<=[\w)\]}}|!])[{''.join(_SUPER)}]+")
+_SCRIPT = re.compile(rf"(?<=[\w)\]}}|!])(?:[{_SCRIPTS['^']}]+|[{_SCRIPTS['_']}]+)")
 _SPECIAL = re.compile(r"[\\~\u0080-\uffff]")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\\degree\b)|\\degree(?![A-Za-z])"
@@ -435,7 +435,7 @@ def clean(text: str) -> str:
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
         text = _REALS.sub(r"(-\\infty,\\infty)", text)
-        text = _SUPERSCRIPT.sub(_caret, text)
+        text = _SCRIPT.sub(_typeset, text)
         text = _COMMAND.sub(_spell, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
     if "''" in text:
@@ -477,8 +477,9 @@ def _spell(match: re.Match[str]) -> str:
     return command
 
 
-def _caret(match: re.Match[str]) -> str:
-    return f"^{{{''.join(_SUPER[char] for char in match[0])}}}"
+def _typeset(match: re.Match[str]) -> str:
+    mark = next(mark for mark, signs in _SCRIPTS.items() if match[0][0] in signs)
+    return f"{mark}{{{normalize('NFKC', match[0])}}}"
 
 
 def unwrap(text: str) -> str:

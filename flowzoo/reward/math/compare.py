@@ -389,7 +389,8 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
 
 def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
     # A scalar and a container: a set of one, a ratio of two, a column and a tuple.
-    if other.kind == "list" and other.items:  # one value spelled twice is one value
+    if other.kind == "list" and other.items and not _are_named(other.items):
+        # One value spelled twice is one value.
         return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
         return same(scalar, other.items[0], rules)

@@ -207,8 +207,9 @@ _QUOTED = re.compile(r"^>+ (?=[*_$\d])", re.MULTILINE)
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
+# A letter that formulas do not have: neither Latin without marks, Greek, raised or lowered.
+_FOREIGN = re.compile(r"[^\W\d_\x00-\x7fª²³µ¹-¾\u0370-\u03ff\u2070-\u209f\u2100-\u215f]")
 # A last sentence that rejects its number.
-_FOREIGN = re.compile(r"[^\x00-\x7fΩµμ°‰€£¥₹]")
 _DENIED = re.compile(
     r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
     r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"

@@ -175,6 +175,9 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         return "different"
     if gold.plain is not None and (plain := plain_gold(answer)) is not None:
         return "equal" if plain == gold.plain else "different"
+    literal, given = _LITERAL.fullmatch(gold.source), _LITERAL.fullmatch(answer.strip())
+    if literal and given:
+        return "equal" if literal[1] == given[1] else "different"
     if gold.choice and len(gold.source) < _SHORT:
         letter = chosen(answer)
         if letter:
@@ -277,6 +280,8 @@ def _stated(text: str) -> list[str]:
     return [_ENDING.sub("", word) for word in claim if word not in _FILLERS]
 
 
+# Quoted letters are a text, whose case counts.
+_LITERAL = re.compile(r'"([^"]+)"')
 _CHOICES = re.compile(r"[A-J](?:(?:,|;|and)?[A-J])+")
 
 
