@@ -1,4 +1,5 @@
-"""Agreement of graders with labeled answers: `math_unseen`, `math_cases` and HardVerify-Math.
+"""Agreement of graders with labeled answers: `math_unseen`, `math_cases`, HardVerify-Math, and
+pairs of authors who had not seen the grader (`blind/`).
 
     python -m benchmarks.grading.agreement --data FOLDER --math-verify --failures
 
@@ -14,6 +15,9 @@ from pathlib import Path
 from benchmarks.grading.matrix import Grader, boxed, flowzoo, math_verify
 from benchmarks.speed.data import json_rows
 
+BLIND = Path(__file__).parent / "blind"
+"""Pairs whose kinds the authors chose themselves. What the grader got right when it first saw them
+stands in docs/math-reward.md; afterwards they may have been read while it was improved."""
 Labeled = list[tuple[str, str, bool]]
 """Replies with reference answers and labels."""
 
@@ -27,6 +31,10 @@ def files(data: Path) -> Iterator[tuple[str, Labeled]]:
     for label in ("right", "wrong"):
         is_right = label == "right"
         yield f"hardverify, {label}", [(boxed(row[label]), row["gold"], is_right) for row in rows]
+
+    for path in sorted(BLIND.glob("*.jsonl")):
+        blind = [(row["pred"], row["gold"], row["expected"]) for row in json_rows(path)]
+        yield f"blind, {path.stem}", blind
 
 
 def show(name: str, labeled: Labeled, graders: dict[str, Grader], with_failures: bool) -> None:

@@ -89,7 +89,7 @@ def start_run(
     prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
     plan = resolve(settings, earlier.settings if earlier else None)
-    reopen = partial(start_run, settings)
+    reopen = partial(start_run, settings, accept_base=accept_base)
     return open_run(plan, earlier, reopen, restart=restart, accept_base=accept_base)
 
 

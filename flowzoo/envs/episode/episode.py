@@ -14,6 +14,7 @@ from flowzoo.envs.episode.faults import (
     check_note,
     check_results,
     effect_fault,
+    foreign_reply,
     is_chat,
     outcome_fault,
     score_fault,
@@ -74,6 +75,7 @@ class Episode:
         "_lone",
         "_most_calls",
         "_most_unasked",
+        "_noted",
         "_requested",
         "_script",
         "_unasked",
@@ -236,6 +238,7 @@ class Episode:
         self.done = False
         self.truncated = False
         self.settled: Any = None  # the rewards, once `episode_rewards` has computed them
+        self._noted: set[int] = set()  # calls whose replies have a `RoleScore`
         self._buffer: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._lone = False
@@ -288,6 +291,11 @@ class Episode:
             self.interim_score, self.interim_phase = float(item.score), self.phases
             return
         of, value, form = item
+        if fault := foreign_reply(item, self.turns):
+            raise TypeError(fault)
+        if of.call in self._noted:
+            raise TypeError(f"a reply of {of.agent} has two role scores: yield one for a reply")
+        self._noted.add(of.call)
         self.role_scores[of.call] = float(value)
         if form is not None:
             self.forms[of.call] = float(form)
@@ -331,7 +339,7 @@ class Episode:
         self._unasked += 1
         may_run = self.workflow.runs_programs or self.workflow.task.runs_programs
         for effect in effects:
-            fault = effect_fault(effect)
+            fault = effect_fault(effect) or foreign_reply(effect, self.turns)
             if type(effect) is Run and not may_run:
                 fault = (
                     "the script yields Run, but the workflow does not declare that it runs "

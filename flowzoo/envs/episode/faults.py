@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from numbers import Real
 from typing import Any
 
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.script import (
     RESULTS,
     Advance,
@@ -114,6 +115,20 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
             raise UsageError(f"{kind.__name__} is not a result of {effect!r:.200}")
     reasons = (unknown_reason(getattr(result, "status", "")) for result in results)
     return next(filter(None, reasons), "")
+
+
+def foreign_reply(item: Effect | RoleScore, turns: Sequence[Turn]) -> str:
+    """Say that an item is about a reply of another episode; "" if it is not."""
+    of = getattr(item, "of", None)
+    if not isinstance(of, Reply):
+        return ""
+    reply = turns[of.call].reply if of.call < len(turns) else None
+    if reply is not None and (reply.agent, reply.text) == (of.agent, of.text):
+        return ""
+    return (
+        f"{type(item).__name__} is about a reply of {of.agent} that this episode does not have: "
+        "keep no replies between episodes"
+    )
 
 
 def check_note(item: RoleScore | InterimScore) -> None:

@@ -21,7 +21,7 @@ from flowzoo.envs import (
     Tool, UseTool, Workflow,
 )
 
-ASKED = itertools.count()
+ASKED, SEEN = itertools.count(), {}
 TOOL = Tool("size", "The size.", {"type": "object", "properties": {}})
 
 
@@ -146,6 +146,15 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "a role score above 1": (
         *before_end("yield RoleScore(pick, 3.0)"), "takes a Reply and a number in",
         "yield RoleScore(pick, 3.0)",
+    ),
+    "two role scores of a reply": (
+        *before_end("yield RoleScore(pick, 0.5)"), "picker_0 has two role scores",
+        "RoleScore(pick, 0.5)",
+    ),
+    "a reply of an earlier episode": (
+        *before_end("yield RoleScore(SEEN.setdefault(0, drafts[0]), 0.5)"),
+        "RoleScore is about a reply of solver_0 that this episode does not have",
+        "RoleScore(SEEN",
     ),
     "a role score of a text": (
         *before_end("yield RoleScore(pick.text, 1.0)"), "takes a Reply and a number in",
