@@ -83,9 +83,9 @@ class ServerBackend(LoopBackend):
             timeout_s: longest time to one answer.
             patience_s: how long a server may take to come up.
         """
-        super().__init__("flowzoo-vllm-remote", max_pending)
         self._url = chat_url(url).removesuffix("/chat/completions")
         self._root = self._url.rsplit("/", 1)[0]
+        super().__init__("flowzoo-vllm-remote", max_pending)
         # A server closes what was idle for 5 s (uvicorn): a request that it crosses would be lost.
         limits = httpx.Limits(max_connections=max_pending, keepalive_expiry=2.0)
         self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)

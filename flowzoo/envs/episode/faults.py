@@ -123,7 +123,12 @@ def foreign_reply(item: Effect | RoleScore, turns: Sequence[Turn]) -> str:
     if not isinstance(of, Reply):
         return ""
     reply = turns[of.call].reply if of.call < len(turns) else None
-    if reply is not None and (reply.agent, reply.text) == (of.agent, of.text):
+    # A script may have shortened the text, for a judge.
+    if (
+        reply is not None
+        and reply.agent == of.agent
+        and (reply.text == of.text or reply.strict is of.strict)
+    ):
         return ""
     return (
         f"{type(item).__name__} is about a reply of {of.agent} that this episode does not have: "

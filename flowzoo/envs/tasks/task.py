@@ -197,7 +197,7 @@ class Task(ABC):
         """The question `text` before the instruction, or in its place if that has {problem}."""
         if "{problem}" in self.instruction:
             return self.instruction.replace("{problem}", text)
-        return f"{text}\n{self.instruction}"
+        return f"{text}\n{self.instruction}" if self.instruction else text
 
     def prompt(self, problem: Problem) -> str:
         """The question for a solver, with the answer format; default: see `instructed`."""
