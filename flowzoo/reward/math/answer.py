@@ -62,9 +62,13 @@ _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank 
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
 # Letters that are functions before a bracket in names of quantities.
 _VALUED: Final = frozenset("fghEFGHPV")
-_WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|\d+")
 # Words in the name of a value that do not tell it from others.
-_FILLERS: Final = names("a an the is are at of with when its it has equals to value")
+_FILLERS: Final = names("a an the is are at of when its it has equals to value")
+_DENIED = re.compile(
+    r"\b(?:not|never|cannot|nor|neither|nicht|keine?)\b|n't|^(?:wrong|false|incorrect)$"
+)
+_SHORT_NAMES: Final = {"maximum": "max", "minimum": "min"}
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
@@ -317,7 +321,11 @@ class _Reader:
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
         sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
-        is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides)
+        is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
+            token.kind in "wt" and _DENIED.search(token.text.strip(" :,;").lower())
+            for a, b in sides
+            for token in self.tokens[a:b]
+        )
         if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
             raise AnswerSyntaxError
         return sides
@@ -697,13 +705,15 @@ class _Reader:
         name_words = [
             w for token in self.tokens[start:cut] for w in _WORDS.findall(token.text.lower())
         ]
-        label = " ".join(word for word in name_words if word not in _FILLERS)
+        *terms, last = (_SHORT_NAMES.get(word, word) for word in name_words)
+        terms = [term for term in terms if term not in _FILLERS]
+        label = " ".join(terms if last in _FILLERS and last != "a" else [*terms, last])
         is_marked = cut < end and self.tokens[cut].text in (":", "=")
         cut += is_marked
         if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
             return None
         value = self.read(cut, end)
-        return value if value.label or not label else value._replace(label=label)
+        return value._replace(label=": ".join(filter(None, (label, value.label))))
 
     def _is_naming(self, idx: int, start: int) -> bool:
         token = self.tokens[idx]
@@ -715,7 +725,8 @@ class _Reader:
         longest = max(map(len, _WORDS.findall(token.text)), default=0)
         is_long = longest > 2 or (longest == 2 and token.kind == "t" and token.text in _FILLERS)
         name = token.text.replace(" ", "").strip(":-")
-        return is_long and following not in "_^" and is_word(name)
+        is_name = is_word(name) or name.lower() in ("max", "min", "gcd", "lcm")
+        return is_long and following not in ("_", "^", "(", "{", "\\{") and is_name
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.

@@ -21,7 +21,10 @@ _UNPRINTED = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
     r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))"
 )
-_NEXT_NAME = re.compile(r"[,;]\s*(?:\\[ ,;:]|\\q?quad|\s)*\\text\s*\{[^{}]*[A-Za-z]{3}")
+_NEXT_NAME = re.compile(
+    r"(?:[,;]\s*(?:\\[ ,;:]|\\q?quad|\s)*\\text\s*\{|\\text\s*\{\s*(?:[,;]|and|or|but)\b)"
+    r"[^{}]*[A-Za-z]{3}"
+)
 # Words that begin another part of an answer, after a value: `5 \\text{ at } x = 2`.
 _NEXT_PART = re.compile(r"(?<=[\w)\]}])\s*\\text\s*\{\s*((?:at|when|with|the)\b[^{}]*\}\s*[^\s}])")
 _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
@@ -38,7 +41,10 @@ _INTRODUCTION = re.compile(
 )
 _CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
 RESERVED = re.compile(
-    r"\b(?:not|never|no|less|more|least|most|than|about|between|or|either|maybe|approximately)\b|n't",
+    r"\b(?:not|never|no|less|more|least|most|than|about|between|or|n?either|maybe|approximately)\b"
+    r"|n't|^(?:nicht|keine?|pas|non|sin)\b"
+    r"|\b(?:minus|negative|twice|half|double|except|excluding|exclude|without|but|wrong|false"
+    r"|incorrect|cannot|reject(?:ed)?)\W*$",
     re.IGNORECASE,
 )
 _NOT = re.compile(r"\\not\s*(?:=|\\eq(?![A-Za-z]))")
@@ -253,7 +259,6 @@ _REWRITES: Final[
     (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
     (("rangle",), _KET, r"\\ket_{\1}"),
     (("\\\\",), _ROW_GAP, r"\\\\"),
-    (("\\text",), _NEXT_PART, r", \\text{\1"),
     (("\\not",), _NOT, r"\\neq "),
     (("\\not",), _NOT_IN, r"\\notin "),
     (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),
@@ -266,6 +271,8 @@ def _commands(text: str) -> str:
             if sign in text:
                 text = pattern.sub(new, text)
                 break
+    if "\\text" in text and len(_NEXT_PART.findall(text)) == 1:
+        text = _NEXT_PART.sub(r", \\text{\1", text)
     is_vector = "hat" in text or "vec" in text or "b" in text
     vectors = _UNIT_VECTOR.findall(text) if is_vector else []
     if any("j" in letters or "k" in letters for letters in vectors):

@@ -116,6 +116,9 @@ _COEFFICIENT = re.compile(r"[ABCD]|[ABCDcd]_\d")
 _ARGUMENTS = re.compile(r"(\w+'*)\(([\w,]+)\)|([A-Za-z])_([ijklmnr])")
 
 
+_IMAGINARY = re.compile(r"#i(?!nf)")
+
+
 def renamed(answer: ParsedAnswer, new: Mapping[str, ExprNode]) -> ParsedAnswer:
     """The answer with its letters replaced."""
     node = None if answer.node is None else substitute(answer.node, new)
@@ -163,7 +166,11 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     # The names that the free constants of an answer may have in the gold: of integration, or
     # coefficients of a solution with exponential or trigonometric terms.
     letters = _letters(gold)
-    if gold.node is not None and "#i" in gold.node.key and "j" not in letters:
+    is_complex = [
+        part.node is not None and _IMAGINARY.search(part.node.key) is not None
+        for part in (gold, answer)
+    ]
+    if is_complex == [True, False] and "j" not in letters:
         yield {"j": const("i")}  # the imaginary unit of engineers
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
@@ -278,6 +285,11 @@ def _same_up_to_constant(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
 
 
 def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
+    named = [": " in x.label for x in (answer, gold)]  # `maximum: x = 2` and `x = 2`
+    if all(named) and answer.label != gold.label:
+        return False
+    if any(named):
+        answer, gold = (x._replace(label=x.label.rpartition(": ")[2]) for x in (answer, gold))
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
     if answer.relation and gold.relation and not (answer.label and gold.label):
@@ -374,7 +386,8 @@ def _labels(answer: ParsedAnswer) -> bool:
 
 def _are_named(items: Sequence[ParsedAnswer]) -> bool:
     # True if the items are values of different letters, unlike roots `x_1, x_2`.
-    letters = {x if x.isalpha() and len(x) > 2 else x[:1] for x in (i.label for i in items)}
+    of_words = (i.label for i in items)
+    letters = {x if len(x) > 2 and (x.isalpha() or " " in x) else x[:1] for x in of_words}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
 
@@ -479,8 +492,13 @@ def _match_unordered(
             return False
     left = list(b)
     undecided = False
+    # Of the same names, a value belongs to its own: `5, x = 2` is not `2, x = 5`.
+    is_named = sorted(x.label for x in a) == sorted(x.label for x in b)
     for item in a:
-        verdicts = _verdicts(item, left, rules)
+        verdicts = [
+            (not is_named or item.label == other.label) and verdict
+            for other, verdict in zip(left, _verdicts(item, left, rules), strict=True)
+        ]
         match = next((idx for idx, verdict in enumerate(verdicts) if verdict), -1)
         if match < 0:
             if not any(verdict is None for verdict in verdicts):

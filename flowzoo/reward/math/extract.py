@@ -324,7 +324,12 @@ def without_thinking(text: str) -> str | None:
 def _without_marks(text: str) -> str:
     # `text` without chat-template tokens and a customary last sentence at its end.
     text = text.rstrip()
-    while text and text[-1] > "\u2000" and category(text[-1]) in ("So", "Mn", "Cf"):
+    while (
+        text
+        and text[-1] > "\u2000"
+        and text[-1] not in "℃℉"
+        and category(text[-1]) in ("So", "Mn", "Cf")
+    ):
         text = text[:-1].rstrip()
     if "</" in text:
         text = repaired(text)

@@ -30,7 +30,7 @@ from flowzoo.reward.math.tree import (
 )
 
 _MOST_RESIDUES: Final = 64
-_LETTER: Final = sym("k")
+_LETTER: Final = sym("k_#")  # an integer, which no answer names
 
 
 class _Family(NamedTuple):
@@ -59,6 +59,9 @@ def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
 def same_residues(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     """True if congruences, or a congruence and a family, have the same solutions."""
     first, second = _congruences(a), _congruences(b)
+    of = {x.label for side in (a, b) for x in (side, *side.items) if not is_over_integers(x)}
+    if len(of - {""}) > 1:
+        return False
     return bool(first and second) and _same_progressions(first, second)
 
 
@@ -115,7 +118,8 @@ def _same_values(a: _Family, b: _Family) -> bool:
     first, second = (
         [_progressions(item, family.letter) for item in family.members] for family in (a, b)
     )
-    if len(labels) > 1 or [] in first or [] in second:
+    units = {item.unit for family in (a, b) for item in family.members} - {"", "degree"}
+    if len(labels) > 1 or len(units) > 1 or [] in first or [] in second:
         return False
     return _same_progressions(
         [x for part in first for x in part], [x for part in second for x in part]
@@ -131,7 +135,9 @@ def _progressions(member: ParsedAnswer, letter: str) -> list[_Progression]:
         parts: list[_Progression] = []
         for rest in range(count):
             moved = substitute(node, {letter: add((num(rest), mul((num(count), _LETTER))))})
-            start, following = (substitute(moved, {"k": num(value)}) for value in (0, 1))
+            start, following = (
+                substitute(moved, {_LETTER.args[0]: num(value)}) for value in (0, 1)
+            )
             step = add((following, neg(start)))
             if not same_function(moved, add((start, mul((step, _LETTER))))):
                 break

@@ -202,11 +202,31 @@ class _Parser:
         start, token = self.at, self.peek()
         if token is None:
             raise AnswerSyntaxError
+        if indices := self.indices():
+            is_bound = any(symbols(node) & frozenset(self.bound) for node in indices)
+            self.at = self.partner[start] + 1 if is_bound else start
+            return call(f"@{name}_", indices) if is_bound else None
         node = self.argument()
         if symbols(node) & frozenset(self.bound):
             return call(f"@{name}_", [node])
         self.at, self.tokens[start] = start, token
         return None
+
+    def indices(self) -> list[ExprNode]:
+        # The indices of `{ij}` or `{i,j}`, which are no product.
+        if self.next_text() != "{" or self.partner[self.at] >= self.end:
+            return []
+        inside = self.tokens[self.at + 1 : self.partner[self.at]]
+        if not all(token.kind in "wn" or token.text == "," for token in inside):
+            return []
+        parts = [
+            x for t in inside if t.kind in "wn" for x in ([t.text] if t.kind == "n" else t.text)
+        ]
+        return (
+            [self.number(x) if x[0].isdigit() else self.single(x) for x in parts]
+            if len(parts) > 1
+            else []
+        )
 
     def subscript(self) -> str:
         # Text of a subscript: one token or a group, without white space.

@@ -232,7 +232,7 @@ def _other_readings(
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
-    if (stems := _stated(texts[0])) and stems == _stated(texts[1]):
+    if _says_same(*map(_stated, texts)):
         return True
     respelled = _with_points(answer, gold.answer)
     if any(text.startswith("statement:") for text in texts):
@@ -264,20 +264,48 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-_DENIAL = re.compile(r"\b(?:not|never|no|nor|or|either|un\w+|less|than|only|maybe)\b|n't")
+_DENIAL = re.compile(
+    r"\b(?:not|never|no|nor|or|n?either|none|nobody|nothing|nowhere|few|hardly|half|some|false"
+    r"|wrong|without|un\w+|less|than|only|maybe"
+    r"|nicht|keine?|pas|non)\b|n't"
+)
 _WORDS = re.compile(r"[a-z' -]{3,80}")
 _ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
-_FILLERS: Final = names(
-    "a an the it this that there they number numbers function series sequence integral sum limit"
-)
+_SUBJECT = re.compile(r"(.*?) (?:(?:is|are) |(?=(?:con|di)verg))")
+_EMPTY: Final = names("a an the it this that there they answer")
+_NOUNS: Final = names("number numbers function functions series sequence integral sum limit")
 
 
-def _stated(text: str) -> list[str]:
-    # The stems of what a text without a denial says of its subject: `odd` in `the function is odd`.
-    if _WORDS.fullmatch(text) is None or _DENIAL.search(text):
-        return []
-    claim = re.split(r" (?:is|are) ", text, maxsplit=1)[-1].split()
-    return [_ENDING.sub("", word) for word in claim if word not in _FILLERS]
+class _Stated(NamedTuple):
+    """Stems of the words of a text."""
+
+    subject: list[str]
+    claim: list[str]
+
+
+def _stated(text: str) -> _Stated | None:
+    # What a text without a denial says of its subject: `odd` in `the function is odd`.
+    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and _DENIAL.search(text)):
+        return None
+    match = _SUBJECT.match(text)
+    parts = (match[1], text[match.end() :]) if match else ("", text)
+    return _Stated(*map(_stems, parts))
+
+
+def _stems(text: str) -> list[str]:
+    # The words without articles; a last `a` is a name.
+    *terms, last = text.split() or [""]
+    terms = [term for term in terms if term not in _EMPTY]
+    return [_ENDING.sub("", w) for w in (*terms, last) if w and (w == "a" or w not in _EMPTY)]
+
+
+def _says_same(a: _Stated | None, b: _Stated | None) -> bool:
+    # True if two texts say one thing, of the same subject unless one leaves it out.
+    if a is None or b is None or (a.subject and b.subject and a.subject != b.subject):
+        return False
+    short, long = sorted((a.claim, b.claim), key=len)
+    is_noun_left_out = short == long[:-1] and long[-1:] and long[-1] in _NOUNS
+    return bool(short) and (short == long or bool(is_noun_left_out))
 
 
 # Quoted letters are a text, whose case counts.

@@ -7,7 +7,7 @@ names, a quantified statement is an atom of the one around it, and `\exists` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final, TypeAlias
 
@@ -70,8 +70,10 @@ def builder_form(source: MathTokens) -> str | None:
             bound.setdefault(token.text, f"#{len(bound)}")
         elif token.text != ",":
             break
-    parts = [token for token in (*tokens[:bar], *tokens[bar + 1 :]) if token.text not in "{}"]
-    return " ".join(_renamed(token, bound) for token in parts)
+    idle = _idle_braces(tokens, source.partner)
+    texts = [_renamed(token, bound) for token in tokens]
+    texts[bar] = "|"
+    return " ".join(text for idx, text in enumerate(texts) if idx not in idle)
 
 
 class _Reader:
@@ -127,7 +129,8 @@ class _Reader:
             return self.quantified()
         if word in _DENIALS or word == "overline":
             self.at += 1
-            operand = self.factor()
+            is_grouped = word == "overline" and self.word() == "{"
+            operand = self.grouped() if is_grouped else self.factor()
             if self.sign()[0] == _RELATION:
                 self.at += 1
                 operand = (self.tokens[self.at - 1].text, operand, self.read(_RELATION + 1))
@@ -150,6 +153,12 @@ class _Reader:
             self.at = start
             return None
         tree = self.whole(start + 1, close)
+        self.at = close + 1
+        return tree
+
+    def grouped(self) -> Tree:
+        close = self.partner[self.at]
+        tree = self.whole(self.at + 1, close)
         self.at = close + 1
         return tree
 
@@ -285,12 +294,25 @@ class _Reader:
 
     def text(self, start: int, end: int, bound: Mapping[str, str]) -> str:
         """The text of an atom, with its bound letters renamed."""
-        return " ".join(
-            _renamed(token, bound) for token in self.tokens[start:end] if token.text not in "{}"
-        )
+        idle = _idle_braces(self.tokens, self.partner)
+        places = (idx for idx in range(start, end) if idx not in idle)
+        return " ".join(_renamed(self.tokens[idx], bound) for idx in places)
+
+
+def _idle_braces(tokens: Sequence[MathToken], partner: Sequence[int]) -> set[int]:
+    """The braces around one letter, number or command, which group nothing."""
+    opened = [
+        idx
+        for idx, token in enumerate(tokens)
+        if token.text == "{" and partner[idx] == idx + 2
+        and (tokens[idx + 1].kind in "nc" or len(tokens[idx + 1].text) == 1)
+    ]  # fmt: skip
+    return {*opened, *(idx + 2 for idx in opened)}
 
 
 def _renamed(token: MathToken, bound: Mapping[str, str]) -> str:
+    if token.kind == "t":
+        return " ".join(bound.get(word, word) for word in token.text.split())
     if token.text in bound or token.kind != "w" or is_function(token.text):
         return bound.get(token.text, token.text)
     return " ".join(bound.get(letter, letter) for letter in token.text)

@@ -93,9 +93,11 @@ def _group_text(text: str, position: int) -> tuple[str, int] | None:
     if first != "{":
         return (first, position + 1) if first.isalpha() else None
     close_at = text.find("}", position)
-    while "^{" in text[position:close_at] and text[position + 1 : close_at].count("{") > text[
-        position:close_at
-    ].count("}"):
+    while (
+        close_at >= 0
+        and "^{" in text[position:close_at]
+        and text[position + 1 : close_at].count("{") > text[position:close_at].count("}")
+    ):
         close_at = text.find("}", close_at + 1)
     inside = text[position + 1 : close_at]
     if close_at < 0 or "{" in inside.replace("^{", "") or "\\" in inside:

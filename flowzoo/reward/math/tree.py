@@ -186,6 +186,10 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
         inner = {name: value for name, value in values.items() if name != args[1]}
         limits = [substitute(arg, values) for arg in args[3:]]
         return bind(args[0], args[1], [substitute(args[2], inner), *limits])
+    if op == "bind" and any(args[1] in symbols(value) for value in values.values()):
+        fresh = f"{args[1]}'"  # a name that nothing captures
+        body = substitute(args[2], {args[1]: sym(fresh)})
+        return substitute(bind(args[0], fresh, [body, *args[3:]]), values)
     new: list[Any] = [substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args]
     return _rebuilt(op, new, node)
 

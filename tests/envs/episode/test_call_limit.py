@@ -135,10 +135,9 @@ def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls():
 
 @pytest.mark.parametrize(
     "item",
-    [lambda reply: Grade("3"), lambda reply: [Grade("3")], lambda reply: RoleScore(reply, 1.0),
-     lambda reply: InterimScore(1.0)],
-    ids=["effect", "effects", "role_score", "interim"],
-)  # fmt: skip
+    [lambda reply: Grade("3"), lambda reply: [Grade("3")], lambda reply: InterimScore(1.0)],
+    ids=["effect", "effects", "interim"],
+)
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_script_that_asks_no_more_is_stopped(item, limit):
     workflow = make_workflow(Unasked, item=item, max_calls=limit)
