@@ -64,6 +64,10 @@ _NEGATION = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"[,;.:]\s|\b(?:but|since|because|and)\b")
+# What follows a choice does not choose another.
+_REASONED = re.compile(
+    r"[.;:!?\n]|\b(?:but|since|because|as|non?|not|nicht|never|rather|instead|while|whereas)\b|n't"
+)
 _SCANNED = 400
 
 
@@ -102,7 +106,8 @@ def spoken_choice(text: str) -> str:
     for match in reversed(list(_MARKER.finditer(tail))):
         behind = _STANDING.match(tail, match.end())
         if behind:
-            return "" if _STANDING.match(tail, behind.end() + 1) else behind[1]
+            beside = _REASONED.split(tail[behind.end() :], maxsplit=1)[0]
+            return "" if set(_STANDING.findall(beside)) - {behind[1]} else behind[1]
     first = _LEADING.match(tail) if len(text) <= _SCANNED else None
     if first:
         return first[1]

@@ -50,11 +50,11 @@ _NO_UNITS: Final = names(
     "ones where with for when while then so because since cis bn mn k"
 )
 _JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am",
-                  "basis points": "bps", "basis point": "bps"}  # fmt: skip
+                  "basis points": "bp", "basis point": "bp"}  # fmt: skip
 _SCALES: Final = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
     "trillion": 10**12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
-    "ppm": Fraction(1, 10**6), "bps": Fraction(1, 10**4),
+    "ppm": Fraction(1, 10**6), "bp": Fraction(1, 10**4),
 }  # fmt: skip
 _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = names("\\$ $ € £ ¥ ₹ usd eur gbp inr rs rs.")
