@@ -375,9 +375,12 @@ def _is_alternative(answer: ParsedAnswer) -> bool:
     return answer.shape == "or" and (is_of_words or len({i.label for i in answer.items}) > 1)
 
 
+_VERDICTS: Final = names("T F True False true false Yes No yes no")
+
+
 def _are_verdicts(answer: ParsedAnswer) -> bool:
-    # True if every item is `T` or `F`, the verdict on one statement each.
-    return all(item.node is not None and item.node.key in ("T", "F") for item in answer.items)
+    # True if every item is the verdict on one statement.
+    return all(item.node is not None and item.node.key in _VERDICTS for item in answer.items)
 
 
 def _labels(answer: ParsedAnswer) -> bool:
