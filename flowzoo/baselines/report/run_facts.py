@@ -24,7 +24,7 @@ from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.layers import AUTOMATIC
+from flowzoo.baselines.settings.layers import AUTOMATIC, PLAIN
 
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
@@ -60,7 +60,6 @@ UNTOLD = (
 """Settings that the heading has, that do not change numbers, or that every run resolves."""
 RESOLVED = tuple(AUTOMATIC)
 """Settings that a run chooses where they are left out; its record does not say which were given."""
-PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # sampling that most models resolve to
 ORDER = [*LEVELS]  # levels, the most urgent first
 
 
