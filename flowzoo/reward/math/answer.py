@@ -8,12 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import RESERVED, clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.doubles import Bounded
+from flowzoo.reward.math.lists import (
+    JOINTS,
+    PERMUTED,
+    finite_union,
+    is_condition,
+    leaves,
+    make_list,
+    permuted,
+    separator,
+)
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.probe import constant, same_function
@@ -132,8 +142,8 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
-        if whole := _PERMUTED.fullmatch(cleaned):
-            return _permuted(_read(whole[1]), text)
+        if whole := PERMUTED.fullmatch(cleaned):
+            return permuted(_read(whole[1]), text)
         source = tokenize(
             rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
         )
@@ -183,82 +193,6 @@ def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
-_PERMUTED = re.compile(
-    r"(.+?)[ ,]*(?:\\text\s?\{\s*|\b)(?:and|or) (?:all |any )?(?:of )?(?:its |their )?"
-    r"permutations?(?: thereof)?\.?\s*\}?"
-)
-_MOST_PERMUTED: Final = 5
-
-
-def _permuted(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
-    # The tuples of an answer in every order.
-    tuples = answer.items if answer and answer.kind == "list" else (answer,) if answer else ()
-    if any(item.kind != "seq" or len(item.items) > _MOST_PERMUTED for item in tuples):
-        return ParsedAnswer("text", text)
-    orders = {order: item for item in tuples for order in permutations(item.items)}
-    members = tuple(item._replace(items=order) for order, item in orders.items())
-    return ParsedAnswer("list", text, items=members)
-
-
-# Words and signs between parts that both hold, or of which one does.
-_JOINTS: Final = {
-    "land": "and", "lor": "or", **dict.fromkeys(("and", "und", "et", "和", "且"), "and"),
-    **dict.fromkeys(("or", "oder", "ou", "или", "或", "或者"), "or"),
-}  # fmt: skip
-
-
-def _separator(token: MathToken) -> str:
-    # Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`.
-    if token.kind == "p" and token.text in (",", ";"):
-        return token.text
-    if token.kind == "c" and token.text in ("land", "lor"):
-        return "and"
-    if token.kind in "wt":
-        word = token.text.strip(" ,;").lower()
-        if (word in _JOINTS and (token.kind == "t" or word in ("and", "or"))) or (
-            token.kind == "t" and word == "" and token.text
-        ):
-            return "and" if word else ","
-    return ""
-
-
-def _is_condition(item: ParsedAnswer) -> bool:
-    return item.is_range or (item.kind in ("setminus", "cap", "union") and bool(item.label))
-
-
-def _leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
-    return [leaf for part in answers for leaf in (part.items if part.kind == "list" else (part,))]
-
-
-def _make_list(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
-    # A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items.
-    if flat:
-        parts = [
-            leaf
-            for part in parts
-            for leaf in (part.items if part.kind == "list" and not part.shape else (part,))
-        ]
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    rest_plain = not any(part.label for part in parts[1:])
-    if first.label and rest_plain and first.kind == "scalar":
-        parts = [first._replace(label="", relation=None), *parts[1:]]
-        return ParsedAnswer("list", items=tuple(parts), label=first.label)
-    return ParsedAnswer("list", items=tuple(parts))
-
-
-def _finite_union(left: ParsedAnswer, right: ParsedAnswer) -> ParsedAnswer | None:
-    if left.kind not in ("set", "list") or right.kind not in ("set", "list"):
-        return None
-    if any(item.node is None for item in (*left.items, *right.items)):
-        return None
-    a = {item.node.key: item for item in left.items if item.node is not None}
-    b = {item.node.key: item for item in right.items if item.node is not None}
-    chosen = {**a, **b}
-    return ParsedAnswer("set", items=tuple(chosen[key] for key in sorted(chosen)))
-
-
 class _Reader:
     """Reader of slices of one token sequence: lists, containers, relations, scalars."""
 
@@ -303,7 +237,7 @@ class _Reader:
         if not name or stop <= start or at + 1 >= end:
             raise AnswerSyntaxError
         modulus = parse_scalar(self.source, at + 1, end)
-        residues = _leaves([self.read(start, stop)])
+        residues = leaves([self.read(start, stop)])
         if any(item.node is None for item in residues):
             raise AnswerSyntaxError
         pairs = [(call("mod", [item.node, modulus]), modulus) for item in residues if item.node]
@@ -498,7 +432,7 @@ class _Reader:
         name = self._label(*sides[1])
         if len(sides) == 3 and not name:
             parts = [self._single(sides[i : i + 2], nodes[i : i + 2], ops[i]) for i in (0, 1)]
-            if all(map(_is_condition, parts)):
+            if all(map(is_condition, parts)):
                 return ParsedAnswer("cap", items=tuple(parts), label=parts[0].label)
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
             raise AnswerSyntaxError
@@ -591,7 +525,7 @@ class _Reader:
         # What the token at `idx` separates items by; the end of a row does, unless a chain goes on.
         if self.tokens[idx].text == "\\\\" and idx + 1 < end:
             return "" if self.tokens[idx + 1].text in RELATIONS else ","
-        return _separator(self.tokens[idx])
+        return separator(self.tokens[idx])
 
     def listed(self, start: int, end: int, cuts: list[tuple[int, str]]) -> ParsedAnswer:
         marks, self.is_listed = {mark for _, mark in cuts}, True
@@ -601,23 +535,23 @@ class _Reader:
             parts = self.parts(start, end, groups)
             nested = [self.read(a, b) for a, b in parts]
             is_assignment = all(part.label or part.kind == "list" for part in nested)
-            if strong == ";" or (is_assignment and any(part.label for part in _leaves(nested))):
-                return _make_list(nested, flat=False)
+            if strong == ";" or (is_assignment and any(part.label for part in leaves(nested))):
+                return make_list(nested, flat=False)
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
-        answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
+        answer = make_list([self.read(a, b) for a, b in parts], flat=True)
         if (integers := integers_of(answer.items)) is not None:
             return integers
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        senses = {_JOINTS.get(joint, ",") for joint in joints}
+        senses = {JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
         is_stated = is_stated or all(
             i.node is not None and i.node.op == "sym" for i in answer.items
         )
         if len(senses) > 1:
             senses.discard(",")
-        if len(senses) == 1 and (is_stated or all(map(_is_condition, answer.items))):
+        if len(senses) == 1 and (is_stated or all(map(is_condition, answer.items))):
             return answer._replace(shape=senses.pop())
         return answer
 
@@ -639,7 +573,7 @@ class _Reader:
         if len(relations) > 1:
             slices = self.slices(start, end, top, relations)
             if len(slices) > 1:
-                return _make_list([self.read(a, b) for a, b in slices], flat=True)
+                return make_list([self.read(a, b) for a, b in slices], flat=True)
         if relations:
             return self.related(start, end, relations)
         operations = [
@@ -788,7 +722,7 @@ class _Reader:
             return ParsedAnswer("list", items=(head, condition))
         name = head.label if head.is_range else self.tokens[start].text
         is_named = head.is_range or bar == start + 1
-        if not is_named or not all(_is_condition(part) and part.label == name for part in parts):
+        if not is_named or not all(is_condition(part) and part.label == name for part in parts):
             raise AnswerSyntaxError
         return condition._replace(label="", relation=None)
 
@@ -826,7 +760,7 @@ class _Reader:
             members = tuple(ParsedAnswer("seq", items=pair, shape="()") for pair in pairs)
             return ParsedAnswer("set", items=members)
         kind = _SET_OPS[self.tokens[at].text]
-        exact = _finite_union(left, right) if kind == "union" else None
+        exact = finite_union(left, right) if kind == "union" else None
         if exact is not None:
             return exact
         if kind == "union":

@@ -18,7 +18,13 @@ from flowzoo.reward.math.matrices import (
     raise_power,
     total,
 )
-from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value, stands_alone
+from flowzoo.reward.math.tokens import (
+    MathToken,
+    MathTokens,
+    TokenCursor,
+    number_value,
+    stands_alone,
+)
 from flowzoo.reward.math.tree import (
     HALF,
     MINUS_ONE,
@@ -91,17 +97,13 @@ def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> Exp
 # Grammar, loosest first: sum, product (also by juxtaposition, `mod`), sign, power and postfix,
 # atom. `\sin 2x` takes the product that follows, `\log` without a base is decimal, `1/2x` is
 # `(1/2)x`, `2\frac{1}{3}` is a mixed number.
-class _Parser:
-    """Parser of one slice of tokens.
-
-    `at` is the index of the next token, `end` that of the end of the current bracket.
-    """
+class _Parser(TokenCursor):
+    """Parser of one slice of tokens."""
 
     def __init__(self, source: MathTokens, start: int, end: int, sign: int) -> None:
-        self.tokens, self.partner = list(source.tokens), source.partner
-        self.as_written = source.as_written
-        self.at, self.end, self.plus_minus = start, end, sign
-        self.bars = self.depth = self.integrals = 0
+        super().__init__(source, start, end)
+        self.as_written, self.plus_minus = source.as_written, sign
+        self.bars = self.integrals = 0
         self.bound: tuple[str, ...] = ()
 
     def number(self, text: str) -> ExprNode:
@@ -110,22 +112,6 @@ class _Parser:
     def literal(self, value: Fraction) -> ExprNode:
         # The node of a number that is written: itself, or a symbol in a tree as written.
         return sym(f"{WRITTEN}{value}") if self.as_written and value not in (0, 1) else num(value)
-
-    def peek(self, ahead: int = 0) -> MathToken | None:
-        # The token `ahead` positions after the next one, if the bracket does not end before.
-        return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
-
-    def next_text(self) -> str:
-        return self.tokens[self.at].text if self.at < self.end else ""
-
-    def accept(self, *texts: str) -> str:
-        # Skip the next token if it is one of `texts`; return its text, or an empty string.
-        if self.at < self.end:
-            token = self.tokens[self.at]
-            if token.kind in "pc" and token.text in texts:
-                self.at += 1
-                return token.text
-        return ""
 
     def inside(self, close_at: int) -> ExprNode:
         # Parse from here to the bracket at `close_at`, and skip it.
@@ -152,12 +138,6 @@ class _Parser:
             minus *= self.signum(sign)
         return minus
 
-    def deeper(self) -> None:
-        # Count one more level of nesting.
-        self.depth += 1
-        if self.depth > 64:
-            raise AnswerTooLargeError
-
     def group(self) -> ExprNode:
         close_at = self.partner[self.at]
         if close_at < 0 or close_at >= self.end:
@@ -168,18 +148,6 @@ class _Parser:
         if commas:  # a vector inside an expression
             return built([[self.inside(idx) for idx in (*commas, close_at)]])
         return self.inside(close_at)
-
-    def commas(self, start: int, end: int) -> list[int]:
-        indices, idx = [], start
-        bars = sum(token.text == "|" for token in self.tokens[start:end]) - 1
-        while idx < end:
-            token = self.tokens[idx]
-            # `P(1|2)` is a point, too.
-            is_bar = token.text == "|" and idx > start and self.tokens[idx - 1].kind == "n"
-            if token.kind == "p" and (token.text in (",", ";") or (is_bar and not bars)):
-                indices.append(idx)
-            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
-        return indices
 
     def single(self, char: str) -> ExprNode:
         return const(char) if char in "ei" and char not in self.bound else sym(char)
@@ -202,31 +170,27 @@ class _Parser:
         start, token = self.at, self.peek()
         if token is None:
             raise AnswerSyntaxError
-        if indices := self.indices():
-            is_bound = any(symbols(node) & frozenset(self.bound) for node in indices)
-            self.at = self.partner[start] + 1 if is_bound else start
-            return call(f"@{name}_", indices) if is_bound else None
-        node = self.argument()
-        if symbols(node) & frozenset(self.bound):
-            return call(f"@{name}_", [node])
+        nodes = self.indices()
+        if any(symbols(node) & frozenset(self.bound) for node in nodes):
+            return call(f"@{name}_", nodes)
         self.at, self.tokens[start] = start, token
         return None
 
     def indices(self) -> list[ExprNode]:
-        # The indices of `{ij}` or `{i,j}`, which are no product.
-        if self.next_text() != "{" or self.partner[self.at] >= self.end:
-            return []
-        inside = self.tokens[self.at + 1 : self.partner[self.at]]
-        if not all(token.kind in "wn" or token.text == "," for token in inside):
-            return []
-        parts = [
-            x for t in inside if t.kind in "wn" for x in ([t.text] if t.kind == "n" else t.text)
-        ]
-        return (
-            [self.number(x) if x[0].isdigit() else self.single(x) for x in parts]
-            if len(parts) > 1
-            else []
-        )
+        # The indices of `{ij}` or `{i,j}`, which are no product, or the one that comes next.
+        close_at = self.partner[self.at] if self.next_text() == "{" else -1
+        inside = self.tokens[self.at + 1 : close_at] if 0 <= close_at < self.end else []
+        nodes: list[ExprNode] = []
+        if all(token.kind in "wn" or token.text == "," for token in inside):
+            for token in inside:
+                if token.kind == "n":
+                    nodes.append(self.number(token.text))
+                elif token.kind == "w":
+                    nodes += map(self.single, token.text)
+        if len(nodes) < 2:
+            return [self.argument()]
+        self.at = close_at + 1
+        return nodes
 
     def subscript(self) -> str:
         # Text of a subscript: one token or a group, without white space.

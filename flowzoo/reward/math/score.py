@@ -309,8 +309,7 @@ def _says_same(a: _Stated | None, b: _Stated | None) -> bool:
     if a is None or b is None or (a.subject and b.subject and a.subject != b.subject):
         return False
     short, long = sorted((a.claim, b.claim), key=len)
-    is_noun_left_out = short == long[:-1] and long[-1:] and long[-1] in _NOUNS
-    return bool(short) and (short == long or bool(is_noun_left_out))
+    return bool(short) and (short == long or (short == long[:-1] and long[-1] in _NOUNS))
 
 
 # Quoted letters are a text, whose case counts.

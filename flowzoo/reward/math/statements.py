@@ -83,8 +83,9 @@ class _Reader:
         self.tokens, self.partner, self.is_stated = source.tokens, source.partner, is_stated
         self.at = self.end = self.count = 0
         self.has_bar = sum(token.text == "|" for token in source.tokens) == 1
+        self.idle = _idle_braces(source.tokens, source.partner)
 
-    def word(self, ahead: int = 0) -> str:
+    def next_text(self, ahead: int = 0) -> str:
         if self.at + ahead >= self.end:
             return ""
         token = self.tokens[self.at + ahead]
@@ -102,12 +103,12 @@ class _Reader:
 
     def sign(self) -> tuple[int, str]:
         """The rank and the meaning of the next token as a sign; rank -1 if it is none."""
-        word = self.word()
-        if word in _RELATIONS and (word != "|" or self.has_bar):
-            return _RELATION, word
-        if word == "-" and self.is_stated:
+        text = self.next_text()
+        if text in _RELATIONS and (text != "|" or self.has_bar):
+            return _RELATION, text
+        if text == "-" and self.is_stated:
             return _SIGNS["setminus"]
-        return _SIGNS.get(word, (-1, ""))
+        return _SIGNS.get(text, (-1, ""))
 
     def read(self, least: int) -> Tree:
         """An operand and what is joined to it by signs that bind at least as tightly."""
@@ -124,12 +125,12 @@ class _Reader:
         return tree
 
     def factor(self) -> Tree:
-        word = self.word()
-        if word in _QUANTIFIERS:
+        text = self.next_text()
+        if text in _QUANTIFIERS:
             return self.quantified()
-        if word in _DENIALS or word == "overline":
+        if text in _DENIALS or text == "overline":
             self.at += 1
-            is_grouped = word == "overline" and self.word() == "{"
+            is_grouped = text == "overline" and self.next_text() == "{"
             operand = self.grouped() if is_grouped else self.factor()
             if self.sign()[0] == _RELATION:
                 self.at += 1
@@ -146,7 +147,7 @@ class _Reader:
         start, close = self.at, self.partner[self.at] if self.at < self.end else -1
         inside = [token.text for token in self.tokens[start:close]]
         is_tuple = "," in inside and not set(_QUANTIFIERS) & set(inside)
-        if self.word() not in ("(", "[", "{") or close >= self.end or is_tuple:
+        if self.next_text() not in ("(", "[", "{") or close >= self.end or is_tuple:
             return None
         self.at = close + 1
         if not (self.is_over() or self.complement()):
@@ -164,16 +165,16 @@ class _Reader:
 
     def is_over(self) -> bool:
         """True if no atom goes on here."""
-        word = self.word()
-        is_next = word in _QUANTIFIERS or word in _SEPARATORS
+        text = self.next_text()
+        is_next = text in _QUANTIFIERS or text in _SEPARATORS
         return self.at >= self.end or self.sign()[0] >= 0 or is_next
 
     def complement(self) -> int:
         """Number of tokens of the mark of a complement that comes next; 0 without one."""
-        if self.word() == "'":
+        if self.next_text() == "'":
             return 1
-        group = 3 if self.word(1) == "{" else 1
-        is_mark = self.word() == "^" and self.word(group - group // 2) in _COMPLEMENTS
+        group = 3 if self.next_text(1) == "{" else 1
+        is_mark = self.next_text() == "^" and self.next_text(group - group // 2) in _COMPLEMENTS
         return (group + 1) * is_mark
 
     def atom(self) -> Tree:
@@ -194,23 +195,23 @@ class _Reader:
         return max(self.partner[start + 2], start + 2) - start + 1 if has_index else 1
 
     def quantified(self) -> Tree:
-        kind = self.word()
+        kind = self.next_text()
         self.at += 1
         names = self.letters()
-        while self.word() == "," and self.word(2) in (",", ":", "in"):
+        while self.next_text() == "," and self.next_text(2) in (",", ":", "in"):
             self.at += 1
             names += self.letters()
         domains: list[Tree] = []
         if self.sign()[0] == _RELATION:
-            relation = self.word()
+            relation = self.next_text()
             self.at += 1
             within = self.read(_RELATION + 1)
             domains = [(relation, ("name", name), within) for name in names]
-        is_apart = self.word() in _SEPARATORS
-        if kind == "lambda" and self.word() != ".":  # the letter, not an abstraction
+        is_apart = self.next_text() in _SEPARATORS
+        if kind == "lambda" and self.next_text() != ".":  # the letter, not an abstraction
             raise AnswerSyntaxError
         self.at += is_apart
-        body = self.read(0 if is_apart or self.word() not in ("(", "[") else _RELATION)
+        body = self.read(0 if is_apart or self.next_text() not in ("(", "[") else _RELATION)
         for domain in domains:
             body = ("if" if kind == "forall" else "and", domain, body)
         if body[0] == kind:
@@ -294,8 +295,7 @@ class _Reader:
 
     def text(self, start: int, end: int, bound: Mapping[str, str]) -> str:
         """The text of an atom, with its bound letters renamed."""
-        idle = _idle_braces(self.tokens, self.partner)
-        places = (idx for idx in range(start, end) if idx not in idle)
+        places = (idx for idx in range(start, end) if idx not in self.idle)
         return " ".join(_renamed(self.tokens[idx], bound) for idx in places)
 
 

@@ -177,3 +177,54 @@ def stands_alone(tokens: Sequence[MathToken], partner: Sequence[int], letter: st
         if behind >= len(tokens) or tokens[behind].text != "(":
             return True
     return False
+
+
+class TokenCursor:
+    """A place in a slice of tokens.
+
+    `at` is the index of the next token, `end` that of the end of the current bracket.
+    """
+
+    def __init__(self, source: MathTokens, start: int, end: int) -> None:
+        self.tokens, self.partner = list(source.tokens), source.partner
+        self.at, self.end, self.depth = start, end, 0
+
+    def peek(self, ahead: int = 0) -> MathToken | None:
+        """The token `ahead` positions after the next one, if the bracket does not end before."""
+        return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
+
+    def next_text(self) -> str:
+        """The text of the next token; empty at the end."""
+        return self.tokens[self.at].text if self.at < self.end else ""
+
+    def accept(self, *texts: str) -> str:
+        """Skip the next token if it is one of `texts`; return its text, or an empty string."""
+        if self.at < self.end:
+            token = self.tokens[self.at]
+            if token.kind in "pc" and token.text in texts:
+                self.at += 1
+                return token.text
+        return ""
+
+    def commas(self, start: int, end: int) -> list[int]:
+        """Indices of the commas of a row that are in no bracket inside it."""
+        indices, idx = [], start
+        bars = sum(token.text == "|" for token in self.tokens[start:end]) - 1
+        while idx < end:
+            token = self.tokens[idx]
+            # `P(1|2)` is a point, too.
+            is_bar = token.text == "|" and idx > start and self.tokens[idx - 1].kind == "n"
+            if token.kind == "p" and (token.text in (",", ";") or (is_bar and not bars)):
+                indices.append(idx)
+            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
+        return indices
+
+    def deeper(self) -> None:
+        """Count one more level of nesting.
+
+        Raises:
+            AnswerTooLargeError: there are more than `MAX_DEPTH`.
+        """
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise AnswerTooLargeError
