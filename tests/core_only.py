@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 FORBIDDEN = ("torch", "vllm", "ray", "docker", "transformers")
-LAZY = ("sympy", "numba")
+LAZY = ("sympy", "numba", "asyncio", "flowzoo.reward.math")
 NEEDED = "numpy, gymnasium, pettingzoo"
 LIMIT = 0.3
 """Seconds."""

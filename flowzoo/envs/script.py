@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.tools import Tool, ToolCall, ToolSource, before_calls
 from flowzoo.sandbox.program import Limits, Test
+from flowzoo.seeding import key_digest
 
 # Items are NamedTuples: immutable, and five times faster to create than frozen dataclasses.
 
@@ -391,6 +392,16 @@ class Advance(NamedTuple):
     """Digest of `history` without its last replies; see `course_digest`."""
     key: bytes
     """Digest of the question and `history`."""
+
+
+def spot_digest(key: bytes, progress: Progress) -> bytes:
+    """Digest of a program's requests after the course that `key` identifies."""
+    return key_digest(key.hex(), repr(progress.requests))
+
+
+def course_digest(spot: bytes, exchange: Exchange) -> bytes:
+    """Digest of the course after one more exchange at `spot`."""
+    return key_digest(spot.hex(), repr(exchange))
 
 
 Effect = Grade | EquivalenceClasses | Run | Search | UseTool | Judge | Advance

@@ -23,7 +23,6 @@ from flowzoo.envs.script import (
     ProgramRequest,
     Progress,
 )
-from flowzoo.seeding import key_digest
 
 TICK_S = 0.005
 """Seconds between two polls of the active runs."""
@@ -271,13 +270,3 @@ def kill_group(process: int) -> None:
     """Kill a process and its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
-
-
-def spot_digest(key: bytes, progress: Progress) -> bytes:
-    """Digest of a program's requests after the course that `key` identifies."""
-    return key_digest(key.hex(), repr(progress.requests))
-
-
-def course_digest(spot: bytes, exchange: Exchange) -> bytes:
-    """Digest of the course after one more exchange at `spot`."""
-    return key_digest(spot.hex(), repr(exchange))

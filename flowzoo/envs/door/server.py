@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from flowzoo.envs.door.launch import ProgramGuard, ProgramThreads, launch
-from flowzoo.envs.door.run import TICK_S, ProgramRun, spot_digest
-from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
+from flowzoo.envs.door.run import TICK_S, ProgramRun
+from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
 
 if TYPE_CHECKING:

@@ -72,7 +72,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flowzoo.envs.door.run import course_digest, spot_digest
 from flowzoo.envs.script import (
     NO_COUNTS,
     Advance,
@@ -85,6 +84,8 @@ from flowzoo.envs.script import (
     ProgramRequest,
     Reply,
     Script,
+    course_digest,
+    spot_digest,
 )
 from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks import make_task

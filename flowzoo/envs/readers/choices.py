@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from flowzoo import reward
 from flowzoo.envs.text import DOUBT, MODAL, prose, sentences
-from flowzoo.reward import extract
 
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -144,7 +144,7 @@ def read_choice(text: str, count: int) -> int | None:
 
 def _read_box(text: str, count: int) -> int | None:
     """The number in the last box, bare or with a candidate noun."""
-    content = extract(text, "strict")
+    content = reward.extract(text, "strict")
     if content is None or len(content) > 60:
         return None
     named = _mark_numbers(prose(content), count)

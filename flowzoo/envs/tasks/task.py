@@ -9,10 +9,9 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from flowzoo.envs.script import GradeResult, Run, RunCase, RunResult, SearchResult
-from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
 from flowzoo.functions import call_contained
 from flowzoo.reward.code.score import code_sandbox, judge_again, trouble_of
@@ -20,6 +19,9 @@ from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_int, key_rng
+
+if TYPE_CHECKING:
+    from flowzoo.envs.tasks.golds import GoldSurvey
 
 T = TypeVar("T")
 SHOWN = 4096
