@@ -17,7 +17,6 @@ from pathlib import Path
 from flowzoo.agents import PolicyMap, Request
 from flowzoo.agents.specs import make_policy
 from flowzoo.envs import WORKFLOWS, Episode, Reply, Workflow, make_workflow
-from flowzoo.envs.api.registry import PARALLEL
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
@@ -137,7 +136,7 @@ def registered(name: str, workflow: Workflow) -> str:
         ]
         return "\n".join(["```python", *lines, "```"])
     lines = [f'pettingzoo.make("aec", "flowzoo/{base.replace("_", "-")}-{version}")']
-    if name in PARALLEL:
+    if workflow.simultaneous:
         lines.append(f'pettingzoo.make("parallel", "flowzoo/{base.replace("_", "-")}-{version}")')
     lines.append(f'gymnasium.make("flowzoo:flowzoo/{camel}-{version}", role="{role}")')
     return "\n".join(["```python", *lines, "```"])

@@ -28,7 +28,10 @@ class Library(NamedTuple):
 LIBRARIES = {
     "gymnasium": Library("Gymnasium", (), "texts-in-vector-environments"),
     "supersuit": Library("SuperSuit", (f"{CHECKS}/supersuit_vectors.py", f"{CHECKS}/writing.py")),
-    "agilerl": Library("AgileRL", (f"{CHECKS}/agilerl_ippo.py", f"{CHECKS}/writing.py")),
+    "agilerl": Library(
+        "AgileRL",
+        (f"{CHECKS}/agilerl_dqn.py", f"{CHECKS}/agilerl_ippo.py", f"{CHECKS}/writing.py"),
+    ),
     "shimmy": Library("shimmy", (f"{CHECKS}/shimmy_board.py",)),
     "loop": Library(
         "A loop in torch", (f"{CHECKS}/gymnasium_loop.py",), "seats-in-which-a-choice-is-learned"

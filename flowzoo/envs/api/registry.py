@@ -31,25 +31,26 @@ WORKFLOWS: dict[str, str] = {
 # Workflows that wrap the object named by a setting; they are not listed.
 UNLISTED = {"openai_program_v0": "flowzoo.envs.external.program:OpenAIProgram"}
 
-PARALLEL = ("code_pair_v0", "writing_pair_v0")  # names of workflows that also have a `parallel_env`
-
 
 def register_all() -> None:
-    """Register every workflow with PettingZoo (AEC, and parallel if simultaneous) and Gymnasium."""
+    """Register every workflow with PettingZoo and Gymnasium, as parallel ones too.
+
+    To make the parallel environment of a workflow that is not simultaneous is an error.
+    """
     import gymnasium
     import pettingzoo
 
     here = "flowzoo.envs.api"
     pettingzoo.register("aec", "flowzoo/workflow-v0", f"{here}.registry:make_named")
-    pettingzoo.register("parallel", "flowzoo/workflow-v0", f"{here}.parallel:make_named_parallel")
+    named_parallel = f"{here}.parallel:make_named_parallel"
+    pettingzoo.register("parallel", "flowzoo/workflow-v0", named_parallel)
     seat = "flowzoo.adapters.seat:make_seat"
     gymnasium.register("flowzoo/Workflow-v0", seat)
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
         dashed = f"flowzoo/{base.replace('_', '-')}-{version}"
         pettingzoo.register("aec", dashed, f"flowzoo.envs.{name}:env")
-        if name in PARALLEL:
-            pettingzoo.register("parallel", dashed, f"flowzoo.envs.{name}:parallel_env")
+        pettingzoo.register("parallel", dashed, named_parallel, kwargs={"workflow": name})
         camel = "".join(part.capitalize() for part in base.split("_"))
         gymnasium.register(f"flowzoo/{camel}-{version}", seat, kwargs={"workflow": name})
 

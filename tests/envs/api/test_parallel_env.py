@@ -11,14 +11,17 @@ import flowzoo
 from flowzoo import writing_pair_v0
 from flowzoo.envs import Ask, Outcome, Workflow, make_workflow
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
-from flowzoo.envs.api.registry import PARALLEL, workflow_class
+from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
 
-def test_exactly_the_simultaneous_workflows_are_registered_as_parallel():
+def test_exactly_the_simultaneous_workflows_are_made_as_parallel():
     for name in flowzoo.envs.WORKFLOWS:
-        assert workflow_class(name).simultaneous == (name in PARALLEL)
+        base, _, version = name.replace("_", "-").rpartition("-")
+        if not workflow_class(name).simultaneous:
+            with pytest.raises(UsageError, match=f"not every agent of {name} acts in every step"):
+                pettingzoo.make("parallel", f"flowzoo/{base}-{version}")
     env = pettingzoo.make("parallel", "flowzoo/writing-pair-v0", form="expansion")
     assert "background" in env.reset(seed=0)[0]["writer_0"]["messages"][0]["content"]
 
