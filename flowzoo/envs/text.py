@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from flowzoo.reward import extract
+from flowzoo import reward
 from flowzoo.reward.visible import visible
 
 __all__ = ["boxed_choice", "boxed_number", "encodable", "lone_number", "visible", "without_box"]
@@ -16,7 +16,7 @@ _TEXT = re.compile(r"\\text\{(.*)\}")
 
 def boxed_number(text: str, count: int) -> int | None:
     """Read the number in the last box if it is within 1..count, else None."""
-    box = (extract(text, "strict") or "").strip()
+    box = (reward.extract(text, "strict") or "").strip()
     if not (box.isascii() and box.isdigit() and len(box) <= _LONGEST):
         return None
     return int(box) if 1 <= int(box) <= count else None
@@ -32,7 +32,7 @@ def lone_number(text: str, count: int) -> int | None:
 
 def boxed_choice(text: str, choices: Mapping[str, bool]) -> bool | None:
     """The value in `choices` for the last box's content, ignoring case, or None."""
-    box = extract(text, "strict")
+    box = reward.extract(text, "strict")
     if box is None:
         return None
     content = box.strip()

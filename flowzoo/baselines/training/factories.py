@@ -9,8 +9,9 @@ from typing import Any
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.joint import JointRollout
+from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.baselines.backends.backend import LearnerProtocol
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel
 from flowzoo.baselines.learner.config import LearnerConfig

@@ -11,7 +11,8 @@ from policies import Numbers
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
+from flowzoo.agents.rollout.joint import JointRollout, joint_actions, split_budget
+from flowzoo.agents.rollout.settings import JointSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
 from flowzoo.envs.tasks.math import MathTask

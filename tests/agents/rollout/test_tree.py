@@ -14,7 +14,8 @@ from flowzoo.agents.rollout.branches import Phase, fork_with_replies
 from flowzoo.agents.rollout.drivers import open_turns
 from flowzoo.agents.rollout.engine import Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.envs import (
