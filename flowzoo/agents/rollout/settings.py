@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from flowzoo.errors import UsageError, check_choice
+from flowzoo.declared import Count, Positive, check_declared
+from flowzoo.errors import UsageError
 
 Value = Literal["now", "rollout"]
 Select = Literal["best", "sample", "first"]
@@ -20,23 +21,19 @@ class TreeSettings:
         UsageError: a number below 1 or an unknown choice.
     """
 
-    candidates: int = 4
+    candidates: Count = 4
     """Replies sampled at every decision: K."""
     value: Value = "now"
     """`now`: alpha * team + local + format, of the parts that a candidate's branch knows at once;
     `rollout`: the call's final reward, mean over plays of the branch by the current policies."""
-    value_rollouts: int = 1
+    value_rollouts: Count = 1
     """Plays to the end per candidate, for `value="rollout"`."""
     select: Select = "best"
     """Selection of the executed candidate: the `best` (ties: the lowest number), one drawn at
     random (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "value_rollouts"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be >= 1, got {getattr(self, name)}")
-        check_choice("value", self.value, Value)
-        check_choice("select", self.select, Select)
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +44,18 @@ class JointSettings:
         UsageError: a number out of range or an unknown choice.
     """
 
-    candidates: int = 4
+    candidates: Count = 4
     """Replies of every agent at a node, where the budget allows: G."""
     joint: Joint = "aligned"
     """Joint actions that become children: the j-th candidates of all agents, or (`cross`) further
     combinations too, with every candidate in equally many."""
-    leaves: int = 16
+    leaves: Count = 16
     """Most finished episodes of one job."""
-    children: int | None = None
+    children: Positive[int] | None = None
     """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
 
     def __post_init__(self) -> None:
-        check_choice("joint", self.joint, Joint)
-        if self.candidates < 1:
-            raise UsageError(f"`candidates` must be >= 1, got {self.candidates}")
+        check_declared(self)
         if self.leaves < self.candidates:
             raise UsageError(
                 f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
