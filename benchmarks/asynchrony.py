@@ -137,8 +137,8 @@ def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float
     """Efficiency of a run of two workers, and its metrics."""
     from harness.runs import metrics
 
+    from flowzoo.baselines.backends.ray import backend
     from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.training import build
     from flowzoo.baselines.training.build import start_run
     from flowzoo.baselines.training.trainer import Trainer
 
@@ -156,7 +156,7 @@ def run(address: str, out: Path, ahead: int, *, by_episode: bool) -> tuple[float
         times[row["step"]] = time.perf_counter()
 
     with (
-        patch.object(build, "ROLLOUT_WORKER", player),
+        patch.object(backend, "ROLLOUT_WORKER", player),
         patch.object(TrainConfig, "batches_at_once", at_once),
     ):
         Trainer(start_run(config)).train(note)

@@ -12,8 +12,12 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowzoo.agents.policy import Sampling
+from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
+from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
+from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
@@ -32,7 +36,10 @@ from flowzoo.declared import (
 )
 from flowzoo.errors import UsageError
 
-CLASSES = (TrainConfig, SftConfig, LearnerConfig, LossConfig, AdvantageSpec, CheckpointRetention)
+CLASSES = (
+    TrainConfig, SftConfig, LearnerConfig, LossConfig, AdvantageSpec, CheckpointRetention,
+    TreeSettings, JointSettings, Sampling, LoraSettings, EngineSettings,
+)  # fmt: skip
 WRONG = (1.5, -1, "nonsense", "3", True, None, math.nan, math.inf, (1.5,), b"1", {}, object())
 """Values of types of which few settings have more than one."""
 OUTSIDE = {Gt: ("gt", 0), Ge: ("ge", -1), Lt: ("lt", 0), Le: ("le", 1)}

@@ -1,3 +1,4 @@
+import importlib
 import re
 import subprocess
 import sys
@@ -32,6 +33,28 @@ LIGHT = {
 def test_it_loads_nothing_heavy(code):
     heavy = f"print([name for name in {LIGHT[code].split()} if name in sys.modules])"
     assert run_python(f"import sys; {code}; {heavy}").splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["", "train", "sft", "matrix"])
+def test_help_loads_no_library_of_arrays_or_environments(command):
+    line = [sys.executable, "-X", "importtime", "-m", "flowzoo", *command.split(), "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    loaded = {row.rpartition("|")[2].strip() for row in done.stderr.splitlines()}
+    assert "flowzoo.commands.line" in loaded
+    assert loaded.isdisjoint({"numpy", "gymnasium", "pettingzoo", "asyncio", "sympy", "torch"})
+
+
+@pytest.mark.parametrize("name", ["agents", "envs", "reward", "sandbox"])
+def test_names_of_a_package_are_imported_at_their_first_use(name):
+    code = (
+        f"import sys; from flowzoo import {name} as room\n"
+        "there = set(dir(room))\n"
+        "print(*[name for name in room.__all__ if name not in there or not getattr(room, name)])"
+    )
+    assert run_python(code).split() == []
+    room = importlib.import_module(f"flowzoo.{name}")
+    with pytest.raises(AttributeError, match=f"'flowzoo.{name}' has no attribute 'nothing'"):
+        room.nothing  # noqa: B018 - the access is what is tested
 
 
 def test_workflow_modules_are_lazy_attributes():

@@ -81,7 +81,7 @@ def run(options: Options) -> None:
 
 def collect_process(sizes: RunSizes) -> dict[str, Any]:
     """Bytes of one process on this CPU, by part."""
-    if sizes.config.engine_traits.training:
+    if sizes.config.engine_traits.own_weights:
         raise UsageError(
             "--gpus 0 counts a process that samples with transformers: leave out `engine`"
         )

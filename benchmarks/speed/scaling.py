@@ -19,7 +19,8 @@ from benchmarks.harness.timing import Contender, Workload, digits, race
 from benchmarks.speed.bookkeeping import REPLY, InstantPolicy, UngradedMath
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.baselines.advantages.columns import CallColumns
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs import Workflow, make_workflow

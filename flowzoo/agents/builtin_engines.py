@@ -23,7 +23,10 @@ class Transformers(Engine):
     name: ClassVar[str] = "transformers"
     summary: ClassVar[str] = "A transformers model in this process."
     traits: ClassVar[EngineTraits] = EngineTraits(
-        own_weights=False, batches_itself=False, int8=True
+        own_weights=False,
+        batches_itself=False,
+        int8=True,
+        training="flowzoo.baselines.engines.hf:TransformersEngines",
     )
 
     def identity(self, model: str) -> ModelIdentity:

@@ -62,8 +62,8 @@ class EngineTraits:
     """Modules that must be installed, each with its purpose as an error names it."""
     training: str = ""
     """`module:Class` of a run's engines (`flowzoo.baselines.engines.hf.Engines`); empty: the engine
-    only plays. Called with config, policies, learners, the `Sampling` of training and that of
-    evaluations by policy, and the problems that probes are made of."""
+    only plays. Called with config, policies, the `Sampling` of training and that of evaluations by
+    policy, the problems that probes are made of, and the learners."""
     replicas: str = ""
     """`module:Class` of a rollout worker's engines; empty: workers cannot have it, unless it
     samples with a module. Called with config, policies, both samplings and the problems."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from flowzoo.declared import NonNegative, Positive, Share, check_declared
 from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.tools import Tool
@@ -27,24 +28,17 @@ class Sampling:
         UsageError: a value outside its range.
     """
 
-    temperature: float = 1.0
+    temperature: NonNegative[float] = 1.0
     """Divides the logits; 0 means greedy decoding."""
-    top_p: float = 1.0
+    top_p: Share = 1.0
     """Smallest set of tokens whose probability reaches this; 1 keeps all."""
-    top_k: int = 0
+    top_k: NonNegative[int] = 0
     """Number of most likely tokens kept; 0 keeps all."""
-    max_tokens: int = 256
+    max_tokens: Positive[int] = 256
     """Most tokens in one reply, the end-of-turn token included."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature < float("inf"):
-            raise UsageError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise UsageError(f"top_p must be in (0, 1], got {self.top_p}; 1 keeps all tokens.")
-        if self.top_k < 0:
-            raise UsageError(f"top_k must be 0 (keep all tokens) or more, got {self.top_k}.")
-        if self.max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, got {self.max_tokens}.")
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -146,17 +146,34 @@ class Argument:
             raise UsageError(message) from None
 
 
-@cache
-def field_docs(cls: type) -> dict[str, str]:
+def field_docs(cls: type) -> Mapping[str, str]:
     """Docstrings below the fields of a class, by field, from the source."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    body = getattr(definition, "body")  # noqa: B009 - a class has one
-    return {
-        field.target.id: str(text.value.value)
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-    }
+    return _docs_of_module(cls.__module__)[cls.__qualname__]
+
+
+@cache
+def _docs_of_module(name: str) -> Mapping[str, Mapping[str, str]]:
+    return dict(_class_docs(ast.parse(inspect.getsource(sys.modules[name])), ""))
+
+
+def _class_docs(block: ast.AST, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Docstrings of fields, of each class in a block by its qualified name."""
+    for statement in ast.iter_child_nodes(block):
+        if isinstance(statement, ast.ClassDef):
+            yield (
+                f"{prefix}{statement.name}",
+                {
+                    field.target.id: str(text.value.value)
+                    for field, text in pairwise(statement.body)
+                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                    if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                },
+            )
+            yield from _class_docs(statement, f"{prefix}{statement.name}.")
+        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from _class_docs(statement, f"{prefix}{statement.name}.<locals>.")
+        elif isinstance(statement, ast.stmt):
+            yield from _class_docs(statement, prefix)
 
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:

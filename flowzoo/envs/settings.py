@@ -13,15 +13,15 @@ from flowzoo.functions import FunctionSetting
 Setting = bool | int | float | str | None
 
 
-def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
+def read_settings(arguments: Sequence[str], option: str = "options") -> dict[str, Setting]:
     """Read NAME=VALUE arguments; a value is a number, true, false, none, or a text."""
     settings: dict[str, Setting] = {}
     for word in arguments:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError(f"options must be NAME=VALUE, e.g. n_votes=5, got {word!r}.")
+            raise UsageError(f"{option} must be NAME=VALUE, got {word!r}.")
         if name in settings:
-            raise UsageError(f"options give {name!r} twice.")
+            raise UsageError(f"{option} give {name!r} twice.")
         settings[name] = _value(value)
     return settings
 
@@ -45,7 +45,7 @@ def read_named(
         if not value or not (equals or plain):
             raise UsageError(f"`{option}` takes {kind.upper()}=VALUE, got {word!r}")
         if equals and choices is not None and name not in choices:
-            raise unknown(kind, name, choices)
+            raise UsageError(f"`{option}`: {unknown(kind, name, choices)}")
         if name in values:
             twice = f"names {kind} {name}" if equals else f"has the value of every {kind}"
             raise UsageError(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flowzoo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flowzoo.reward.math.extract import extract
-    from flowzoo.reward.math.score import (
-        MathOptions,
-        Scores,
-        equivalence_classes,
-        is_gradable,
-        score_batch,
-    )
+    from flowzoo.reward.math.extract import extract as extract
+    from flowzoo.reward.math.score import MathOptions as MathOptions
+    from flowzoo.reward.math.score import Scores as Scores
+    from flowzoo.reward.math.score import equivalence_classes as equivalence_classes
+    from flowzoo.reward.math.score import is_gradable as is_gradable
+    from flowzoo.reward.math.score import score_batch as score_batch
 
-__all__ = ["MathOptions", "Scores", "equivalence_classes", "extract", "is_gradable", "score_batch"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the reader of answers at the first access; it is a third of the package's import."""
-    if name not in __all__:
-        raise AttributeError(f"module 'flowzoo.reward' has no attribute {name!r}")
-    from flowzoo.reward.math import extract, score
-
-    return getattr(extract if name == "extract" else score, name)
+__all__, __getattr__, __dir__ = lazy_names(__name__, {
+    "math.extract": "extract",
+    "math.score": "MathOptions Scores equivalence_classes is_gradable score_batch",
+})  # fmt: skip

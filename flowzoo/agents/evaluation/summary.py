@@ -25,9 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
 KIND = "evaluation"
@@ -314,6 +312,8 @@ def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
     `tokens_p95` of the replies whose tokens were counted (None: none); `truncated` is the share of
     replies that ran into their length limit, `shortened` that of prompts over their budget.
     """
+    import numpy as np  # late: help needs no arrays
+
     role_scores = [call.role_score for call in calls if call.role_score is not None]
     rewards = [call.reward for call in calls]
     lengths = [call.output_tokens for call in calls if call.output_tokens is not None]

@@ -10,9 +10,9 @@ cross mode and expands all children of every node.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
@@ -27,54 +27,16 @@ from flowzoo.agents.rollout.branches import (
 from flowzoo.agents.rollout.drivers import engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.agents.rollout.settings import JointSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.records import changed_call
-from flowzoo.errors import UsageError, check_choice
 from flowzoo.seeding import key_rng
 
-Joint = Literal["aligned", "cross"]
 NodePath = tuple[int, ...]
 """Number of the child at every node, from the root on."""
 RowKey = tuple[NodePath, int, int]
 """A row: path of the node, call number, candidate."""
-
-
-@dataclass(frozen=True, slots=True)
-class JointSettings:
-    """Branching of nodes.
-
-    Raises:
-        UsageError: a number out of range or an unknown choice.
-    """
-
-    candidates: int = 4
-    """Replies of every agent at a node, where the budget allows: G."""
-    joint: Joint = "aligned"
-    """Joint actions that become children: the j-th candidates of all agents, or (`cross`) further
-    combinations too, with every candidate in equally many."""
-    leaves: int = 16
-    """Most finished episodes of one job."""
-    children: int | None = None
-    """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
-
-    def __post_init__(self) -> None:
-        check_choice("joint", self.joint, Joint)
-        if self.candidates < 1:
-            raise UsageError(f"`candidates` must be >= 1, got {self.candidates}")
-        if self.leaves < self.candidates:
-            raise UsageError(
-                f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
-                f"node has its candidates; got {self.leaves}"
-            )
-        if self.children is not None and (self.joint, True) != (
-            "cross",
-            self.children >= self.candidates,
-        ):
-            raise UsageError(
-                '`children` goes with joint="cross" and must be at least `candidates` '
-                f"({self.candidates}); got {self.children} with joint={self.joint!r}"
-            )
 
 
 class JointBranch(NamedTuple):

@@ -10,8 +10,8 @@ executed.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
@@ -30,41 +30,12 @@ from flowzoo.agents.rollout.branches import (
 from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.agents.rollout.settings import TreeSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.records import changed_call
-from flowzoo.errors import UsageError, check_choice
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
-
-Value = Literal["now", "rollout"]
-Select = Literal["best", "sample", "first"]
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSettings:
-    """Sampling, valuation and selection of candidates.
-
-    Raises:
-        UsageError: a number below 1 or an unknown choice.
-    """
-
-    candidates: int = 4
-    """Replies sampled at every decision: K."""
-    value: Value = "now"
-    """`now`: alpha * team + local + format, of the parts that a candidate's branch knows at once;
-    `rollout`: the call's final reward, mean over plays of the branch by the current policies."""
-    value_rollouts: int = 1
-    """Plays to the end per candidate, for `value="rollout"`."""
-    select: Select = "best"
-    """Selection of the executed candidate: the `best` (ties: the lowest number), one drawn at
-    random (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
-
-    def __post_init__(self) -> None:
-        for name in ("candidates", "value_rollouts"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be >= 1, got {getattr(self, name)}")
-        check_choice("value", self.value, Value)
-        check_choice("select", self.select, Select)
 
 
 class Candidate(NamedTuple):

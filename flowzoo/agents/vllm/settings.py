@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flowzoo.agents.traits import EngineDType, WeightDType
+from flowzoo.declared import NonNegative, Positive, Share, check_declared
 from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
@@ -41,29 +42,29 @@ class EngineSettings:
     devices: str = ""
     """GPUs of a split engine, as CUDA_VISIBLE_DEVICES writes them; empty: those this process sees.
     """
-    tensor_parallel: int = 1
+    tensor_parallel: Positive[int] = 1
     """GPUs over which every layer of a split engine is spread."""
     dtype: EngineDType = "float32"
     """Number format of weights and cache."""
-    kv_gib: float = 0.0
+    kv_gib: NonNegative[float] = 0.0
     """Size of the KV cache in GiB; 0: on a CPU 0.25 or, where that is more, `sequence_bytes`, and
     on a GPU what `gpu_share` leaves."""
-    sequence_bytes: int = 0
+    sequence_bytes: NonNegative[int] = 0
     """Cache that one sequence of the greatest length takes, without which vLLM does not start;
     `VLLMEngine.local` knows it by the model."""
-    gpu_share: float = 0.4
+    gpu_share: Share = 0.4
     """Share of the GPU's memory for weights, cache and work space where `kv_gib` is 0."""
-    max_batch: int = 256
+    max_batch: Positive[int] = 256
     """Most sequences decoded together."""
-    max_step_tokens: int = 8192
+    max_step_tokens: Positive[int] = 8192
     """Most tokens, prompts included, that one engine step computes."""
-    max_context: int = 0
+    max_context: NonNegative[int] = 0
     """Most tokens of prompt and reply; 0: the model's own limit."""
-    max_pending: int = 4096
+    max_pending: Positive[int] = 4096
     """Most requests inside vLLM at a time; further ones wait before it."""
-    adapters: int = 0
+    adapters: NonNegative[int] = 0
     """Most LoRA adapters in one batch; 0: an engine without adapters."""
-    adapter_rank: int = 16
+    adapter_rank: Positive[int] = 16
     """Largest rank of an adapter: one of 1, 8, 16, 32, 64, 128, 256, 320, 512."""
     sleep: bool = False
     """Give cache (and weights) back while the learner runs; GPUs only."""
@@ -77,18 +78,8 @@ class EngineSettings:
     """Seed of vLLM's generators; samples do not depend on it, since each request has a seed."""
 
     def __post_init__(self) -> None:
-        check_choice("placement", self.placement, Placement)
+        check_declared(self)
         check_choice("number format of the engine", self.dtype, WeightDType)
-        check_choice("weight transfer", self.weight_transfer, WeightTransfer)
-        counts = ("max_batch", "max_step_tokens", "max_pending", "adapter_rank", "tensor_parallel")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
-        for name in ("kv_gib", "max_context", "adapters"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"`{name}` must be at least 0, got {getattr(self, name)}.")
-        if not 0 < self.gpu_share <= 1:
-            raise UsageError(f"`gpu_share` must be in (0, 1], got {self.gpu_share}.")
         if self.devices and self.placement == "colocated":
             raise UsageError(
                 "`devices` is for a split engine: a colocated one runs where this process does; "

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.aliases import T
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.options import BackendName
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
 
@@ -91,6 +95,16 @@ class RunBackend:
     writes = True
     """True if this process writes the files of the run."""
 
+    @classmethod
+    def open(
+        cls,
+        config: TrainConfig,
+        learner_groups: Sequence[LearnerGroupPlan],
+        began: Mapping[str, ModelIdentity],
+    ) -> RunBackend:
+        """Open the backend of a run, whose models are those it `began` with."""
+        return cls()
+
     def play(
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
@@ -127,6 +141,14 @@ class RunBackend:
 
     def close(self) -> None:
         """Leave the other processes; may be called again."""
+
+
+BACKENDS: dict[BackendName, str] = {
+    "local": "flowzoo.baselines.backends.backend:RunBackend",
+    "torchrun": "flowzoo.baselines.backends.torchrun:TorchrunBackend",
+    "ray": "flowzoo.baselines.backends.ray.backend:RayRunBackend",
+}
+"""Class of each backend, as `module:Class`; a run never falls back to another one."""
 
 
 def serialize_error(process: str, error: Exception) -> bytes | str:

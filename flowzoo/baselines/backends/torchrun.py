@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import distributed
@@ -63,6 +63,11 @@ class TorchrunBackend(RunBackend):
         self._learner_group = learner_group
         self.rank, self.world = learner_group.rank, learner_group.world
         self.writes = learner_group.writes
+
+    @classmethod
+    def open(cls, config: TrainConfig, *given: Any, **named: Any) -> TorchrunBackend:
+        """Meet the other ranks."""
+        return cls(meet(config))
 
     def play(
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]

@@ -260,7 +260,9 @@ class TransformersEngines(NoExternalEngine):
         trained: Mapping[str, LoadedPolicy],
         training: Mapping[str, Sampling],
         evaluating: Mapping[str, Sampling],
+        *_: Any,
     ) -> None:
+        # Neither problems for probes nor learners are needed.
         switches = read_thinking(config.thinking, trained)
         dtype = config.module_dtype
         self._config = config
@@ -364,7 +366,9 @@ class EnginesElsewhere(NoExternalEngine):
         trained: Mapping[str, LoadedPolicy],
         training: Mapping[str, Sampling],
         evaluating: Mapping[str, Sampling],
+        *_: Any,
     ) -> None:
+        # Neither problems for probes nor learners are needed.
         switches = read_thinking(config.thinking, trained)
         chats = {
             name: ChatTokenizer(loaded.tokenizer, {}, switches[name])

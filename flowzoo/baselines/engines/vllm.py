@@ -161,10 +161,10 @@ class VLLMEngines(PolicyEngines):
         self,
         config: TrainConfig,
         trained: Mapping[str, LoadedPolicy],
-        learners: Mapping[str, Learner],
         training: Mapping[str, Sampling],
         evaluating: Mapping[str, Sampling],
         problems: Sequence[Problem],
+        learners: Mapping[str, Learner],
     ) -> None:
         super().__init__(config, trained, training, evaluating)
         self._config, self._learners = config, learners

@@ -20,6 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from flowzoo.agents.model_files import GENERATION
 from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
+from flowzoo.declared import Positive, check_declared
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -42,16 +43,13 @@ class LoraSettings:
     # A small step of a router's adapter would send tokens to experts that were not trained for
     # them. The experts are tensors without linear layers in most families, and stay untouched.
 
-    rank: int = 16
-    alpha: int = 32  # updates are scaled by alpha / rank
+    rank: Positive[int] = 16
+    alpha: Positive[int] = 32  # updates are scaled by alpha / rank
     targets: LoraTargets = "linear"
     """`all`: what PEFT calls all-linear, in some families routers and experts too."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha < 1:
-            raise UsageError(
-                f"LoRA needs rank >= 1 and alpha >= 1, got {self.rank} and {self.alpha}."
-            )
+        check_declared(self)
 
 
 class LoraBase:

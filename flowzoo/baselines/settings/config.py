@@ -73,7 +73,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
             )
         traits = self.engine_traits
-        if not traits.returns_ids or (traits.own_weights and not traits.training):
+        if not (traits.returns_ids and traits.training):
             raise UsageError(
                 f"`engine` {self.engine} only plays (`flowzoo play`, `eval`, `filter`), and "
                 "training needs one that returns token ids and takes new weights: use "

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from flowzoo.agents.rollout.joint import Joint
-from flowzoo.agents.rollout.tree import Select, Value
+from flowzoo.agents.rollout.settings import Joint, Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
 from flowzoo.baselines.learner.config import (

@@ -75,7 +75,7 @@ class RunOutline:
 def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Resolve names and check every rule that needs no model."""
     check_split(config.split)
-    check_split(config.eval_split)
+    check_split(config.eval_split, "eval_split")
     check_selection(config.eval_split)
     check(run_rules(config))
     if not warm_start:
@@ -102,7 +102,7 @@ def policy_settings(config: TrainConfig, names: Sequence[str]) -> list[TrainConf
     """Settings of each policy that is trained, checked."""
     for name in config.frozen:
         if name not in names:
-            raise unknown("policy", name, names)
+            raise UsageError(f"`frozen`: {unknown('policy', name, names)}")
     trained = [name for name in names if name not in config.frozen]
     if not trained:
         raise UsageError(
@@ -144,7 +144,7 @@ def choose_algorithm(
         )
     if algorithm.sampling != "episodes":
         check_replayable(workflow)
-    choices = read_settings(config.advantage)
+    choices = read_settings(config.advantage, "advantage")
     spec = with_choices(algorithm.advantage, choices)
     if "gamma" in choices and config.gamma != TrainConfig.gamma:
         raise UsageError("`gamma` is given twice, by itself and in `advantage`: leave one out")

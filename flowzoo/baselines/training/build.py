@@ -11,7 +11,7 @@ from functools import partial
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.problems import ProblemStream, distinct_problems
-from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
+from flowzoo.baselines.backends.backend import BACKENDS, LearnerProtocol, RunBackend
 from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
@@ -20,7 +20,6 @@ from flowzoo.baselines.run.history import Earlier, earlier_run, keep_speech
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.eval_sets import set_problems
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.baselines.settings.preflight import need_modules
 from flowzoo.baselines.training.async_rollouts import StepSampler
 from flowzoo.baselines.training.batch import StepDraws
@@ -32,11 +31,7 @@ from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
-
-ROLLOUT_WORKER = "flowzoo.baselines.workers.rollout:RunPlayer"
-LEARNER_WORKER = "flowzoo.baselines.workers.learner:open_learners"
-GRADING_WORKER = "flowzoo.baselines.workers.grading:RunGrader"
-"""Entry points of worker processes, which import them by name."""
+from flowzoo.functions import load_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +101,8 @@ def open_run(
     need_modules(config, plan.names)
     began = began_with(config, plan.names, task.name, earlier, accept_base)
     with ExitStack() as opened:  # closed again if a later part fails
-        backend = _open_backend(config, plan.learner_groups, began)
+        kind = load_class("backend", BACKENDS[config.backend], RunBackend)
+        backend = kind.open(config, plan.learner_groups, began)
         opened.callback(backend.close)
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"
@@ -178,26 +174,6 @@ def began_with(
             "new base"
         )
     return keep_speech(config.directory, began)
-
-
-def _open_backend(
-    config: TrainConfig, groups: Sequence[LearnerGroupPlan], began: Mapping[str, ModelIdentity]
-) -> RunBackend:
-    """Open the backend that the settings name; it never falls back to another one."""
-    if config.backend == "local":
-        return RunBackend()
-    if config.backend == "ray":
-        from flowzoo.baselines.backends.ray.backend import RayRunBackend
-        from flowzoo.baselines.backends.ray.worker import OpenPlayer
-
-        player, learners = (
-            OpenPlayer(name, (config, began)) for name in (ROLLOUT_WORKER, LEARNER_WORKER)
-        )
-        grader = OpenPlayer(GRADING_WORKER, (config,))
-        return RayRunBackend(config, player, learners, grader, groups)
-    from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
-
-    return TorchrunBackend(meet(config))
 
 
 def _new_state(plan: RunPlan, backend: RunBackend, began: Mapping[str, ModelIdentity]) -> RunState:

@@ -143,7 +143,9 @@ def training_indices(path: Path, task: Task, split: str, low: float, high: float
     """Indices of the problems of `split` whose measured pass rate is in [low, high], in order."""
     protocol, rates = read_rates(path)
     if not protocol:
-        raise UsageError(f"there are no pass rates in {path}; make them with `flowzoo filter`")
+        raise UsageError(
+            f"`difficulty`: there are no pass rates in {path}; make them with `flowzoo filter`"
+        )
     for name, expected in (("task", task.name), ("split", split)):
         if protocol.get(name) != expected:
             raise UsageError(

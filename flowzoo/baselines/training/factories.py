@@ -9,16 +9,11 @@ from typing import Any
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.joint import JointRollout
+from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.baselines.backends.backend import LearnerProtocol
-from flowzoo.baselines.engines.hf import (
-    Engines,
-    EnginesElsewhere,
-    LoadedPolicy,
-    PolicyModel,
-    TransformersEngines,
-)
+from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
@@ -29,6 +24,8 @@ from flowzoo.baselines.settings.layers import PLAIN
 from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import Problem, Workflow
 from flowzoo.functions import load_function
+
+ELSEWHERE = "flowzoo.baselines.engines.hf:EnginesElsewhere"
 
 
 def make_learners(
@@ -64,12 +61,9 @@ def open_engines(
 ) -> Engines:
     """Start the engine that the settings name; there is no fallback to another."""
     # Rollout workers open their own.
-    if config.backend == "ray":
-        return EnginesElsewhere(config, trained, *samplings(config, trained, replies))
-    if not config.engine_traits.training:
-        return TransformersEngines(config, trained, *samplings(config, trained, replies))
-    make = load_function(f"engine {config.engine}", config.engine_traits.training).function
-    return make(config, trained, learners, *samplings(config, trained, replies), problems)
+    opener = ELSEWHERE if config.backend == "ray" else config.engine_traits.training
+    make = load_function(f"engine {config.engine}", opener).function
+    return make(config, trained, *samplings(config, trained, replies), problems, learners)
 
 
 def open_replica(

@@ -335,10 +335,10 @@ def is_in(split: str, instance: str) -> bool:
     return split in ("all", split_of(instance))
 
 
-def check_split(split: str) -> None:
-    """Raise `UsageError` unless `split` is one of `SPLITS`."""
+def check_split(split: str, setting: str = "split") -> None:
+    """Raise `UsageError` unless the split that a setting names is one of `SPLITS`."""
     if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
+        raise unknown(setting, split, SPLITS)
 
 
 def get_problem(task: Task, index: int, split: str = "train") -> Problem:

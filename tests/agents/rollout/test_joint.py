@@ -11,7 +11,8 @@ from policies import Numbers
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
+from flowzoo.agents.rollout.joint import JointRollout, joint_actions, split_budget
+from flowzoo.agents.rollout.settings import JointSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
 from flowzoo.envs.tasks.math import MathTask
@@ -216,9 +217,9 @@ def test_shipped_workflows_grow_trees(name):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"candidates": 0}, "`candidates` must be >= 1, got 0"),
+        ({"candidates": 0}, "`candidates` must be greater than 0, got 0"),
         ({"leaves": 3}, r"`leaves` must be at least `candidates` \(4\)"),
-        ({"joint": "crossed"}, "unknown joint 'crossed'. Did you mean 'cross'"),
+        ({"joint": "crossed"}, "`joint`: unknown choice 'crossed'. Did you mean 'cross'"),
         ({"children": 8}, '`children` goes with joint="cross"'),
         ({"joint": "cross", "children": 3}, r"must be at least `candidates` \(4\); got 3"),
     ],

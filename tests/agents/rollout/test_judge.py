@@ -20,7 +20,8 @@ from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
 from flowzoo.agents.evaluation.usage import Budget, BudgetError, Meter, Price
 from flowzoo.agents.judge import JudgePolicy, ReplyCache
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.specs import make_judge
 from flowzoo.cli import main

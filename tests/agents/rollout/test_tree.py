@@ -14,7 +14,8 @@ from flowzoo.agents.rollout.branches import Phase, fork_with_replies
 from flowzoo.agents.rollout.drivers import open_turns
 from flowzoo.agents.rollout.engine import Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.envs import (
@@ -459,10 +460,10 @@ def test_a_policy_that_reads_one_prompt_in_two_ways_is_an_error():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"candidates": 0}, "`candidates` must be >= 1, got 0"),
-        ({"value_rollouts": 0}, "`value_rollouts` must be >= 1, got 0"),
-        ({"value": "later"}, "unknown value 'later'"),
-        ({"select": "beast"}, "unknown select 'beast'. Did you mean 'best'"),
+        ({"candidates": 0}, "`candidates` must be greater than 0, got 0"),
+        ({"value_rollouts": 0}, "`value_rollouts` must be greater than 0, got 0"),
+        ({"value": "later"}, "`value`: unknown choice 'later'"),
+        ({"select": "beast"}, "`select`: unknown choice 'beast'. Did you mean 'best'"),
     ],
 )
 def test_impossible_settings_are_errors(settings, message):

@@ -8,7 +8,8 @@ import pytest
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Call, Workflow, make_workflow
 from flowzoo.envs.script import Run, RunResult

@@ -11,8 +11,9 @@ import pytest
 from flowzoo.agents.policy import Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, Sampler
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.joint import JointRollout
+from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.compute import RunningMean, compute

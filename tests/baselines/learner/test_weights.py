@@ -150,9 +150,3 @@ def test_maps_over_policies_name_what_is_wrong(words, message):
     with pytest.raises(UsageError, match=message):
         read_named(words, ["a", "b"], "models")
     assert read_named(("a=x=y",), ["a", "b"], "models") == {"a": "x=y"}
-
-
-@pytest.mark.parametrize(("rank", "alpha"), [(0, 8), (4, 0)])
-def test_bad_shapes_are_refused(rank, alpha):
-    with pytest.raises(UsageError, match="rank >= 1 and alpha >= 1"):
-        LoraSettings(rank, alpha)

@@ -9,8 +9,9 @@ import pytest
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, indices_from
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
-from flowzoo.agents.rollout.joint import JointRollout, JointSettings
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.joint import JointRollout
+from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.advantages.spec import PRESETS

@@ -13,7 +13,8 @@ from agent_programs import DRAFTED, REVIEWED, Client, play_together, reviewed, s
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, Episode, EpisodeRecord, Outcome, Workflow, make_env
 from flowzoo.envs.external.program import OpenAIProgram, read_program, read_roles

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.rollout.settings import TreeSettings
+from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_workflow
 from flowzoo.envs.script import Reply

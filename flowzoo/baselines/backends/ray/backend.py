@@ -14,6 +14,7 @@ import numpy as np
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import LearnerProtocol, RolloutSpec, RunBackend, Shard
@@ -23,6 +24,9 @@ from flowzoo.baselines.backends.ray.learners import RemoteLearner, RemoteLearner
 from flowzoo.baselines.backends.ray.pool import RolloutPool
 from flowzoo.baselines.backends.ray.weights import ReplicaProof, weights_file
 from flowzoo.baselines.backends.ray.worker import (
+    GRADING_WORKER,
+    LEARNER_WORKER,
+    ROLLOUT_WORKER,
     OpenPlayer,
     RolloutWorker,
     check_grading,
@@ -123,6 +127,20 @@ class RayRunBackend(RunBackend):
         except BaseException:
             ray.shutdown()
             raise
+
+    @classmethod
+    def open(
+        cls,
+        config: TrainConfig,
+        learner_groups: Sequence[LearnerGroupPlan],
+        began: Mapping[str, ModelIdentity],
+    ) -> RayRunBackend:
+        """Start the workers of a run in the cluster."""
+        player, learners = (
+            OpenPlayer(name, (config, began)) for name in (ROLLOUT_WORKER, LEARNER_WORKER)
+        )
+        grader = OpenPlayer(GRADING_WORKER, (config,))
+        return cls(config, player, learners, grader, learner_groups)
 
     def play(
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]

@@ -23,6 +23,11 @@ from flowzoo.functions import call_contained
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import versions
 
+ROLLOUT_WORKER = "flowzoo.baselines.workers.rollout:RunPlayer"
+LEARNER_WORKER = "flowzoo.baselines.workers.learner:open_learners"
+GRADING_WORKER = "flowzoo.baselines.workers.grading:RunGrader"
+"""Entry points of worker processes, which import them by name."""
+
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
 

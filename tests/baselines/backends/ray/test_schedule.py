@@ -17,6 +17,7 @@ from flowzoo.baselines.backends.ray.graders import GraderWorker
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardBatch, ShardKey
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
+    GRADING_WORKER,
     Failed,
     Loaded,
     NodeFacts,
@@ -33,7 +34,6 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import preflight
-from flowzoo.baselines.training.build import GRADING_WORKER
 from flowzoo.baselines.workers.grading import RunGrader
 from flowzoo.baselines.workers.rollout import RunPlayer
 from flowzoo.envs import Grade

@@ -1,0 +1,71 @@
+"""Settings of tree and joint sampling; importing them loads no sampler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flowzoo.declared import Count, Positive, check_declared
+from flowzoo.errors import UsageError
+
+Value = Literal["now", "rollout"]
+Select = Literal["best", "sample", "first"]
+Joint = Literal["aligned", "cross"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """Sampling, valuation and selection of candidates.
+
+    Raises:
+        UsageError: a number below 1 or an unknown choice.
+    """
+
+    candidates: Count = 4
+    """Replies sampled at every decision: K."""
+    value: Value = "now"
+    """`now`: alpha * team + local + format, of the parts that a candidate's branch knows at once;
+    `rollout`: the call's final reward, mean over plays of the branch by the current policies."""
+    value_rollouts: Count = 1
+    """Plays to the end per candidate, for `value="rollout"`."""
+    select: Select = "best"
+    """Selection of the executed candidate: the `best` (ties: the lowest number), one drawn at
+    random (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+
+
+@dataclass(frozen=True, slots=True)
+class JointSettings:
+    """Branching of nodes.
+
+    Raises:
+        UsageError: a number out of range or an unknown choice.
+    """
+
+    candidates: Count = 4
+    """Replies of every agent at a node, where the budget allows: G."""
+    joint: Joint = "aligned"
+    """Joint actions that become children: the j-th candidates of all agents, or (`cross`) further
+    combinations too, with every candidate in equally many."""
+    leaves: Count = 16
+    """Most finished episodes of one job."""
+    children: Positive[int] | None = None
+    """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+        if self.leaves < self.candidates:
+            raise UsageError(
+                f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
+                f"node has its candidates; got {self.leaves}"
+            )
+        if self.children is not None and (self.joint, True) != (
+            "cross",
+            self.children >= self.candidates,
+        ):
+            raise UsageError(
+                '`children` goes with joint="cross" and must be at least `candidates` '
+                f"({self.candidates}); got {self.children} with joint={self.joint!r}"
+            )
