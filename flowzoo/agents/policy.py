@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from flowzoo.envs.records import FinishReason, Usage
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import Message, SampledRow
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
@@ -47,6 +47,13 @@ class Sampling:
             raise UsageError(f"max_tokens must be at least 1, got {self.max_tokens}.")
 
 
+class EarlierTurn(NamedTuple):
+    """An answered turn whose chat, with the reply, is the beginning of a later chat."""
+
+    messages: Sequence[Message]
+    row: SampledRow
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One question to a policy."""
@@ -69,6 +76,8 @@ class Request:
     """Texts that `messages` may quote: the first parts that a long prompt loses."""
     tools: tuple[Tool, ...] = ()
     """Tools that the reply may call."""
+    earlier: EarlierTurn | None = None
+    """The agent's newest turn that `messages` go on from."""
 
 
 @dataclass(frozen=True, slots=True)
