@@ -25,7 +25,7 @@ from flowzoo.agents.chat.thoughts import (
     thinking_kwargs,
 )
 from flowzoo.agents.policy import EarlierTurn
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import Message, SampledRow
 from flowzoo.envs.settings import read_named
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
@@ -342,17 +342,6 @@ class ChatTokenizer:
             "names the end of a turn (eos_token_id)."
         )
 
-    def extends(self, stop_ids: Collection[int]) -> bool:
-        """Return True if prompts of later turns begin with the row of an earlier one."""
-        chat = [{"role": "user", "content": "71301"}]
-        for text in ("71302", f"{OPENING}71303{CLOSING}71302")[: 2 if self.thoughts.opening else 1]:
-            row = self.row(chat, (), text, stop_ids)
-            later = self.measure([*chat, {"role": "assistant", "content": text}, *chat])
-            whole = row and (*row.prompt, *row.reply, self.end_of_turn(stop_ids))
-            if not whole or later[: len(whole)] != whole:
-                return False
-        return True
-
     def _inert(self, text: str) -> str:
         # Special tokens are split by a zero-width space: a reply that spells out an end-of-turn
         # token would end the turn of the agent that quotes it, and speak in another role.
@@ -376,7 +365,7 @@ class ChatTokenizer:
         texts, prompts = texts[: len(chats)], iter(texts[len(chats) :])
         kept = list[tuple[int, ...]]()
         for place, (_, _, one) in enumerate(chats):
-            start = 0 if one is None else self._shared(texts[place], next(prompts), one.row.reply)
+            start = 0 if one is None else self._shared(texts[place], next(prompts), one.row)
             kept.append((*one.row.prompt, *one.row.reply) if one is not None and start else ())
             texts[place] = texts[place][start:]
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
@@ -384,13 +373,18 @@ class ChatTokenizer:
             refuse(self.tokenizer, "makes an empty prompt")
         return [(*begin, *rest) for begin, rest in zip(kept, encoded, strict=True)]
 
-    def _shared(self, text: str, prompt: str, reply: Sequence[int]) -> int:
+    def _shared(self, text: str, prompt: str, row: SampledRow) -> int:
         # Characters of `text` that the template wrote for a prompt and the model for its reply; 0
-        # if they are others, or if a token may reach beyond them.
-        said = self.tokenizer.decode(
-            reply, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        begin = prompt + said
+        # if they are others, or if a token may reach beyond them. Some tokenizers drop the blank
+        # with which a reply begins, unless there is a token before it.
+        before, said = (
+            self.tokenizer.decode(
+                [*row.prompt[-1:], *reply], skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
+            for reply in ((), row.reply)
+        )  # fmt: skip
+        begin = prompt + said.removeprefix(before)
         ends = text.startswith(begin) and self._special.match(text, len(begin))
         return len(begin) if ends else 0
 
