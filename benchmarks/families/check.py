@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import itertools
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.families.models import build, export_fault, invariance
 from benchmarks.families.tokenizers import make_tokenizer
 from benchmarks.harness.record import write_table
 from flowzoo.agents.chat.template import ChatTokenizer, read_thinking
 from flowzoo.agents.chat.thoughts import ReplyParts
-from flowzoo.envs.script import Message
+from flowzoo.agents.policy import EarlierTurn
+from flowzoo.envs.script import Message, SampledRow
 from flowzoo.envs.tools import Tool, ToolCall, read_calls
 from flowzoo.errors import ChatError, UsageError
 
@@ -34,6 +37,8 @@ EARLIER = ("2 + 3?", "It is 5.", "And doubled?", "  10\n", "Why? </p> π", "")
 """Messages of earlier turns, the user's first."""
 TOOL = Tool("run", "Run.", {"type": "object", "properties": {"code": {"type": "string"}}})
 CALL = ToolCall("000000000", "run", {"code": 'print("5")'})
+CLOSE = 1e-5
+"""Most that log-probs in float32 may differ by in a batch."""
 
 
 class Chat(NamedTuple):
@@ -60,6 +65,8 @@ class Findings:
     """Chats that the template takes."""
     rows: int = 0
     """Chats whose row is what the template writes."""
+    kept: int = 0
+    """Rows whose tokens a later prompt begins with."""
     left_out: list[str] = field(default_factory=list)
     """Replies of chats without a row."""
     faults: list[str] = field(default_factory=list)
@@ -90,6 +97,7 @@ def examine(chat: ChatTokenizer, stop_ids: set[int]) -> Findings:
             found.faults.append(f"{one}: {fault}")
         else:
             found.rows += 1
+            found.kept += _keeps(chat, one, SampledRow(*row), found.faults)
     found.calls, fault = read_back(chat, stop_ids)
     found.faults += [fault] if fault else []
     return found
@@ -126,6 +134,27 @@ def _fault(chat: ChatTokenizer, one: Chat, prompt: tuple[int, ...], reply: tuple
         if masked != _text(chat.tokenizer, reply):
             return f"the template's mask has {masked!r}"
     return ""
+
+
+def _keeps(chat: ChatTokenizer, one: Chat, row: SampledRow, faults: list[str]) -> bool:
+    # Whether the prompt of a later turn begins with the row; by ids that the tokenizer makes, it is
+    # the prompt that the template writes.
+    said = {"role": "assistant", "content": chat.decode(row.reply)}
+    later = [*one.messages, said, {"role": "user", "content": "Why?"}]
+    (ids,) = chat.encode([later], None, [EarlierTurn(one.messages, row)])
+    if ids != chat.measure(later):
+        faults.append(f"{one}: a later prompt is another")
+    begin = (*row.prompt, *row.reply)
+    return ids[: len(begin)] == begin
+
+
+def examine_model(name: str) -> tuple[str, str]:
+    """Whether rows of a tiny model depend on their batch, and its export under transformers."""
+    model, tokenizer = build(FAMILIES[name])
+    gap = invariance(model)
+    with tempfile.TemporaryDirectory() as folder:
+        fault = export_fault(model, tokenizer, Path(folder))
+    return "yes" if gap <= CLOSE else f"no: {gap:.0e}", fault or "yes"
 
 
 def _masked(chat: ChatTokenizer, messages: list[Message]) -> str:
@@ -174,13 +203,16 @@ def main() -> None:
             f"`{FAMILIES[name]['end']}`",
             thoughts + (", opened by the prompt" if chat.thoughts.opened else ""),
             found.calls,
-            "yes" if chat.extends(stop_ids) else "no",
             f"{found.rows} of {found.taken}",
+            f"{found.kept} of {found.rows}",
+            "yes" if "generation %}" in chat.tokenizer.chat_template else "none",
+            *examine_model(name),
         ])  # fmt: skip
         sys.stdout.write(" | ".join([*rows[-1], *found.faults[:3]]) + "\n")
     columns = (
-        "family", "a reply ends with", "thoughts begin with", "calls", "later prompts extend rows",
-        "rows as the template writes them",
+        "family", "a reply ends with", "thoughts begin with", "calls",
+        "rows as the template writes them", "later prompts begin with the row", "mask as its own",
+        "rows are alone what they are in batches", "export ends and replies alike",
     )  # fmt: skip
     if len(sys.argv) > 1:
         cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]

@@ -5,9 +5,12 @@ Checkpoints, adapters, exports and evaluations hold the record of their models.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,15 +19,17 @@ from flowzoo.agents.chat.rendering import warm
 from flowzoo.agents.chat.template import OPENING, find_family, stop_tokens
 from flowzoo.agents.model_files import (
     ADAPTER_CONFIG,
+    EXPORT_MANIFEST,
     GENERATION,
     cannot_load,
+    check_integrity,
     check_model,
     load_errors,
     model_source,
     pocket_roots,
 )
 from flowzoo.errors import UsageError
-from flowzoo.files import present_digest, read_json
+from flowzoo.files import cache_folder, present_digest, read_json, write_json
 from flowzoo.seeding import key_digest
 
 BASE_FILE = "base.json"
@@ -184,6 +189,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
     check_model(source)
     folder = Path(model_source(source, revision, weights=False))
     tokenizer, config, generation = load_texts(folder)
+    base = adapter_base(folder)
     template = str(tokenizer.chat_template or "")
     quantized = getattr(config, "quantization_config", None)
     identity = ModelIdentity(
@@ -199,6 +205,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
         tools=_tools(template),
         dtype=str(getattr(config, "dtype", None) or "").removeprefix("torch."),
         quantization=str(quantized.get("quant_method", "")) if quantized else "",
+        accepted=base.accepted if base else (),
     )
     if not os.path.exists(source):
         return replace(identity, revision=folder.name)
@@ -252,7 +259,36 @@ def adapter_base(folder: Path) -> ModelIdentity | None:
 def whole_model(source: str) -> str:
     """Return `source`, or the base on which it is an adapter, if that has not changed."""
     base = adapter_base(Path(source))
-    return source if base is None else base.check(f"the adapter in {source}")
+    return source if base is None else base.check(f"the adapter in {source}", accept=False)
+
+
+def accept_base(folder: str) -> str:
+    """Return a model's folder or, of an adapter whose base has changed, a copy for the new base.
+
+    The copy, in the cache folder, speaks as the adapter does, and records the differences.
+    """
+    source = Path(folder)
+    base = adapter_base(source)
+    now = identify(base.location, base.name, base.revision) if base and base.digests else None
+    if base is None or now is None or not (changes := base.changes(now)):
+        return folder
+    check_integrity(source)
+    files = [path for path in sorted(source.iterdir()) if path.suffix in _READ]
+    digests = [present_digest(path) for path in files]
+    copy = cache_folder() / "accepted" / key_digest(now.digest, *digests).hex()
+    if not copy.is_dir():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=copy.parent) as partial:
+            whole = Path(partial, "adapter")
+            whole.mkdir()
+            for path in files:
+                if path.name != EXPORT_MANIFEST:
+                    shutil.copyfile(path, whole / path.name)
+            record = replace(now, accepted=(*base.accepted, *changes))
+            write_json(whole / BASE_FILE, asdict(record))
+            with contextlib.suppress(OSError):  # another process was faster
+                os.replace(whole, copy)
+    return str(copy)
 
 
 def end_at(model: Any, ends: Sequence[int]) -> None:

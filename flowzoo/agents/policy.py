@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from flowzoo.declared import NonNegative, Positive, Share, check_declared
 from flowzoo.envs.records import FinishReason, Usage
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import Message, SampledRow
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
@@ -41,6 +41,13 @@ class Sampling:
         check_declared(self)
 
 
+class EarlierTurn(NamedTuple):
+    """An answered turn whose chat, with the reply, is the beginning of a later chat."""
+
+    messages: Sequence[Message]
+    row: SampledRow
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One question to a policy."""
@@ -63,6 +70,8 @@ class Request:
     """Texts that `messages` may quote: the first parts that a long prompt loses."""
     tools: tuple[Tool, ...] = ()
     """Tools that the reply may call."""
+    earlier: EarlierTurn | None = None
+    """The agent's newest turn that `messages` go on from."""
 
 
 @dataclass(frozen=True, slots=True)

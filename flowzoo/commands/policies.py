@@ -69,9 +69,15 @@ class PolicyOptions:
     thinking: tuple[str, ...] = ()
     """Thinking before the answer: `on`, `off`, or ROLE=on, ROLE=off for individual roles; default:
     the chat template's default."""
+    accept_base: bool = False
+    """Play adapters whose base has changed, with their own tokenizer, chat template and end
+    tokens."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "policy", tuple(_specs_of(self.policy)))
+        specs = tuple(_specs_of(self.policy))
+        if self.accept_base:
+            specs = tuple(map(_with_base, specs))
+        object.__setattr__(self, "policy", specs)
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
@@ -130,6 +136,16 @@ def _specs_of(arguments: Iterable[str]) -> Iterator[str]:
             match = _FOR_ROLE.fullmatch(spec)
             if match is None or match["role"] not in named or _FOR_ROLE.fullmatch(word):
                 yield spec
+
+
+def _with_base(word: str) -> str:
+    # An adapter as one on its base as that is now.
+    from flowzoo.agents.identity import accept_base
+
+    match = _FOR_ROLE.fullmatch(word)
+    role, spec = (f"{match['role']}=", match["spec"]) if match else ("", word)
+    kind, _, path = spec.partition(":")
+    return f"{role}hf:{accept_base(path)}" if kind == "hf" else word
 
 
 def without_run(word: str) -> list[str]:

@@ -19,6 +19,9 @@ class Options:
     """Directory of the training run; results are cached in its `swaps.json` until the run is
     continued."""
     code: CodeOptions = field(default_factory=CodeOptions)
+    accept_base: bool = False
+    """Play although a base has changed, with the checkpoint's tokenizer, chat template and end
+    tokens; `swaps.json` records the difference."""
     json: bool = False
     """Print the results as one JSON object."""
 
@@ -29,7 +32,7 @@ def run(options: Options) -> int:
     quiet_transformers()
     from flowzoo.baselines.training.finished import run_swaps
 
-    swaps = run_swaps(options.run)
+    swaps = run_swaps(options.run, options.accept_base)
     print(json.dumps(swaps) if options.json else as_text(swaps))
     return 0
 

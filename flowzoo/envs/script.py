@@ -38,15 +38,26 @@ class ReplyCounts(NamedTuple):
 NO_COUNTS = ReplyCounts()
 
 
+class SampledRow(NamedTuple):
+    """Token ids of a prompt and of its reply, without the end of the turn."""
+
+    prompt: Sequence[int]
+    reply: Sequence[int]
+
+
 class CountedReply(str):
-    """The text of a reply with its counts, kept in a log."""
+    """The text of a reply with its counts and token ids, kept in a log."""
 
     counts: ReplyCounts
+    row: SampledRow | None
+    """None if the ids are unknown, or the prompt was shortened."""
 
-    def __new__(cls, text: str, counts: ReplyCounts = NO_COUNTS) -> CountedReply:
+    def __new__(
+        cls, text: str, counts: ReplyCounts = NO_COUNTS, row: SampledRow | None = None
+    ) -> CountedReply:
         """Make a reply from a text."""
         reply = super().__new__(cls, text)
-        reply.counts = counts
+        reply.counts, reply.row = counts, row
         return reply
 
 

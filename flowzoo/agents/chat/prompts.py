@@ -173,7 +173,9 @@ def fitted_prompts(
 ) -> list[TokenizedPrompt]:
     """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
     encoded = chat.encode(
-        [request.messages for request in requests], [request.tools for request in requests]
+        [request.messages for request in requests],
+        [request.tools for request in requests],
+        [request.earlier for request in requests],
     )
     fitted_by_key: dict[tuple[object, ...], TokenizedPrompt] = {}
     prompts: list[TokenizedPrompt] = []

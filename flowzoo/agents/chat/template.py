@@ -1,7 +1,8 @@
 """From chat messages to prompt ids and from output ids to text, with a model's own tokenizer.
 
-A prompt is rendered once, and what the model sampled is never tokenized again. Tool calls, which
-families of models write in several ways, are read into the one notation of replies.
+A prompt is rendered once, and what the model sampled is never tokenized again: the prompt of a
+later turn begins with the ids of the earlier one wherever its text does. Tool calls, which families
+of models write in several ways, are read into the one notation of replies.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from flowzoo.agents.chat.thoughts import (
     special_tokens,
     thinking_kwargs,
 )
-from flowzoo.envs.script import Message
+from flowzoo.agents.policy import EarlierTurn
+from flowzoo.envs.script import Message, SampledRow
 from flowzoo.envs.settings import read_named
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
@@ -155,20 +157,24 @@ def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool |
     return {name: None if value is None else _VALUES[value] for name, value in given.items()}
 
 
-Chatted = tuple[tuple[str, ...], ...]
-"""A chat as a key: (role, content) of each message, calls and tools as JSON."""
+Chatted = tuple[Any, ...]
+"""A chat as a key: (role, content) of each message, calls and tools as JSON, ids of its beginning.
+"""
+Chat = tuple[Sequence[Message], Sequence[Tool], EarlierTurn | None]
+"""A chat, the tools that its reply may call, and the turn that it goes on from."""
 
 _REMEMBERED = 512
 
 
-def _key(chat: Sequence[Message], tools: Sequence[Tool]) -> Chatted:
+def _key(chat: Sequence[Message], tools: Sequence[Tool], earlier: EarlierTurn | None) -> Chatted:
+    begun = () if earlier is None else (*map(tuple, earlier.row),)
     rows = [
         (message["role"], message["content"])
         if len(message) == 2
         else (json.dumps(message, sort_keys=True),)
         for message in chat
     ]
-    return (*rows, *((json.dumps(tool.schema()),) for tool in tools))
+    return (*rows, *((json.dumps(tool.schema()),) for tool in tools), *begun)
 
 
 def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
@@ -233,18 +239,26 @@ class ChatTokenizer:
         return find_family(str(self.tokenizer.chat_template))
 
     def encode(
-        self, chats: Sequence[Sequence[Message]], tools: Sequence[Sequence[Tool]] | None = None
+        self,
+        chats: Sequence[Sequence[Message]],
+        tools: Sequence[Sequence[Tool]] | None = None,
+        earlier: Sequence[EarlierTurn | None] | None = None,
     ) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
 
-        `tools` has the tools of each chat; None: no chat has any.
+        Args:
+            chats: the messages of each.
+            tools: the tools of each; None: no chat has any.
+            earlier: the turn that each goes on from, whose ids are kept where the template writes
+                its text again; None: no chat goes on from one.
         """
         # The last few hundred chats are remembered, since voters and the samples of a group ask the
         # same at different times.
-        pairs = list(zip(chats, tools or [()] * len(chats), strict=True))
-        keys = [_key(chat, offered) for chat, offered in pairs]
+        none = [None] * len(chats)
+        rows = list(zip(chats, tools or [()] * len(chats), earlier or none, strict=True))
+        keys = [_key(*row) for row in rows]
         cached = {key: self._known.pop(key, None) for key in keys}
-        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if cached[key] is None}
+        new = {key: row for key, row in zip(keys, rows, strict=True) if cached[key] is None}
         prompts = {key: ids for key, ids in cached.items() if ids is not None}
         if new:
             prompts.update(zip(new, self._prompts(list(new.values())), strict=True))
@@ -255,7 +269,7 @@ class ChatTokenizer:
 
     def measure(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Prompt ids of one chat, which is not remembered."""
-        return self._prompts([(chat, tools)])[0]
+        return self._prompts([(chat, tools, None)])[0]
 
     def decode(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> str:
         """The text of a reply without special tokens; broken bytes become U+FFFD.
@@ -328,17 +342,6 @@ class ChatTokenizer:
             "names the end of a turn (eos_token_id)."
         )
 
-    def extends(self, stop_ids: Collection[int]) -> bool:
-        """Return True if prompts of later turns begin with the row of an earlier one."""
-        chat = [{"role": "user", "content": "71301"}]
-        for text in ("71302", f"{OPENING}71303{CLOSING}71302")[: 2 if self.thoughts.opening else 1]:
-            row = self.row(chat, (), text, stop_ids)
-            later = self.measure([*chat, {"role": "assistant", "content": text}, *chat])
-            whole = row and (*row.prompt, *row.reply, self.end_of_turn(stop_ids))
-            if not whole or later[: len(whole)] != whole:
-                return False
-        return True
-
     def _inert(self, text: str) -> str:
         # Special tokens are split by a zero-width space: a reply that spells out an end-of-turn
         # token would end the turn of the agent that quotes it, and speak in another role.
@@ -355,14 +358,35 @@ class ChatTokenizer:
             return {self._inert_all(name): self._inert_all(item) for name, item in value.items()}
         return value
 
-    def _prompts(
-        self, chats: Sequence[tuple[Sequence[Message], Sequence[Tool]]]
-    ) -> list[tuple[int, ...]]:
-        texts = render(self.tokenizer, [self._filled(chat, tools) for chat, tools in chats])
+    def _prompts(self, chats: Sequence[Chat]) -> list[tuple[int, ...]]:
+        begun = [(one.messages, tools) for _, tools, one in chats if one is not None]
+        asked = [*((messages, tools) for messages, tools, _ in chats), *begun]
+        texts = render(self.tokenizer, [self._filled(*chat) for chat in asked])
+        texts, prompts = texts[: len(chats)], iter(texts[len(chats) :])
+        kept = list[tuple[int, ...]]()
+        for place, (_, _, one) in enumerate(chats):
+            start = 0 if one is None else self._shared(texts[place], next(prompts), one.row)
+            kept.append((*one.row.prompt, *one.row.reply) if one is not None and start else ())
+            texts[place] = texts[place][start:]
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         if not all(encoded):
             refuse(self.tokenizer, "makes an empty prompt")
-        return list(map(tuple, encoded))
+        return [(*begin, *rest) for begin, rest in zip(kept, encoded, strict=True)]
+
+    def _shared(self, text: str, prompt: str, row: SampledRow) -> int:
+        # Characters of `text` that the template wrote for a prompt and the model for its reply; 0
+        # if they are others, or if a token may reach beyond them. Some tokenizers drop the blank
+        # with which a reply begins, unless there is a token before it.
+        before, said = (
+            self.tokenizer.decode(
+                [*row.prompt[-1:], *reply], skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
+            for reply in ((), row.reply)
+        )  # fmt: skip
+        begin = prompt + said.removeprefix(before)
+        ends = text.startswith(begin) and self._special.match(text, len(begin))
+        return len(begin) if ends else 0
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])

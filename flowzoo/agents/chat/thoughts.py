@@ -53,11 +53,13 @@ class ThoughtFormat:
     """Text right before an answer; "": thoughts are in the tags of replies, or there are none."""
     always: bool = False
     """True: answers without a thought are after `answer`, too."""
+    blanks: str = ""
+    """Blanks that the chat template writes before an answer, and the model with it."""
 
     def read(self, text: str) -> str:
         """Return what a model wrote, `opening`, `closing` and `answer` included, as a reply."""
         if not self.answer:
-            return text
+            return text.removeprefix(self.blanks)
         head, ended, answer = text.rpartition(self.answer)
         if not ended and not self.always and self.opening not in text:
             return text
@@ -128,7 +130,10 @@ def find_thoughts(tokenizer: Any, variables: Mapping[str, Any]) -> ThoughtFormat
         _refuse(tokenizer, added or lead)
     if _in_tags(tokenizer, variables, prompt):
         return ThoughtFormat(OPENING, CLOSING)
-    return ThoughtFormat()
+    # As ids, since some tokenizers drop a blank themselves.
+    asked, whole = tokenizer([prompt, plain], add_special_tokens=False)["input_ids"]
+    blanks = tokenizer.decode(whole[len(asked) :]).partition(_ANSWER)[0]
+    return ThoughtFormat(blanks=blanks if blanks.isspace() and whole[: len(asked)] == asked else "")
 
 
 def thinks_unasked(tokenizer: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.agents.policy import Completion, Key, Request
+from flowzoo.agents.policy import Completion, EarlierTurn, Key, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
 from flowzoo.agents.rollout.engine import (
     EffectBatch,
@@ -33,6 +33,7 @@ from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import (
     JUDGE,
+    NO_COUNTS,
     CountedReply,
     Effect,
     EffectResult,
@@ -40,6 +41,7 @@ from flowzoo.envs.script import (
     JudgeResult,
     ReplyCounts,
     RunResult,
+    SampledRow,
     SearchResult,
     ToolResult,
 )
@@ -65,6 +67,8 @@ class OpenTurn(NamedTuple):
     """Texts that the messages may quote: earlier replies, passages, outputs."""
     tools: tuple[Tool, ...] = ()
     """Tools that the reply may call."""
+    earlier: EarlierTurn | None = None
+    """The agent's newest turn that the messages go on from."""
 
 
 def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
@@ -81,6 +85,7 @@ def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) 
         turn.keep,
         turn.quotes,
         turn.tools,
+        turn.earlier,
     )
 
 
@@ -120,21 +125,48 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     for turn in waiting:
         agent = turn.agent
         role = agents[agent][0]
-        values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools
+        before = None
+        if turn.turn:
+            said = [one for one in episode.turns if one.agent == agent and one.tools == turn.tools]
+            before = earlier_turn(turn.messages, [(one.messages, one.row) for one in said])
+        values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools, before
         turns.append(quick_tuple(OpenTurn, values))
     return turns
 
 
+def earlier_turn(
+    messages: Sequence[Message], turns: Sequence[tuple[Sequence[Message], SampledRow | None]]
+) -> EarlierTurn | None:
+    """The newest of an agent's `turns` that a chat goes on from; None if there is none."""
+    for before, row in reversed(turns):
+        size = len(before)
+        if row is None or size >= len(messages) or messages[size]["role"] != "assistant":
+            continue
+        if list(messages[:size]) == list(before):
+            return EarlierTurn(before, row)
+    return None
+
+
+def sampled_row(completion: Completion) -> SampledRow | None:
+    """The token ids of a completion; None if they are unknown, or the prompt was shortened."""
+    if completion.shortened or not completion.prompt_ids:
+        return None
+    stopped = completion.finish == "stop"
+    return SampledRow(completion.prompt_ids, completion.output_ids[: -1 if stopped else None])
+
+
 def reply_text(workflow: Workflow, completion: Completion) -> str:
-    """The text of a completion, with its token counts if the workflow wants them."""
-    if not workflow.counts_replies:
+    """The text of a completion, with its token ids, and its counts if the workflow wants them."""
+    row, counts = sampled_row(completion), NO_COUNTS
+    if workflow.counts_replies:
+        counts = ReplyCounts(
+            "length" if completion.finish == "length" else "stop",
+            completion.prompt_tokens or 0,
+            completion.output_tokens or 0,
+        )
+    elif row is None:
         return completion.text
-    counts = ReplyCounts(
-        "length" if completion.finish == "length" else "stop",
-        completion.prompt_tokens or 0,
-        completion.output_tokens or 0,
-    )
-    return CountedReply(completion.text, counts)
+    return CountedReply(completion.text, counts, row)
 
 
 class Driver(Protocol):
@@ -297,6 +329,7 @@ class AECDriver:
         self._env, self._key, self._observe = env, key, observe
         self._run = EnvRun(TextEnv(env), problem)
         self._calls: list[Call] = []
+        self._said: list[tuple[OpenTurn, SampledRow | None]] = []
         is_ours = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
         self._max_calls = None if is_ours else max_calls
         self._offered = offered if is_ours else _no_tools
@@ -316,6 +349,12 @@ class AECDriver:
             messages = self._observe(turn.observation)
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)
+            tools = self._offered(turn.observation)
+            said = [
+                (before.messages, row)
+                for before, row in self._said
+                if before.agent == turn.agent and before.tools == tools
+            ]
             self._open = OpenTurn(
                 call,
                 turn.agent,
@@ -324,7 +363,8 @@ class AECDriver:
                 messages,
                 "",
                 quotes,
-                self._offered(turn.observation),
+                tools,
+                earlier_turn(messages, said),
             )
 
     def open_turns(self) -> list[OpenTurn]:
@@ -360,6 +400,7 @@ class AECDriver:
                 prompts="",
             )
         )
+        self._said.append((turn, sampled_row(completion)))
         self._run.act(text)
         self._next()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +15,11 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.run.directory import failures_path
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table
+from flowzoo.baselines.training.build import began_with
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.plan import RunPlan, resolve
@@ -48,6 +50,8 @@ class FinishedRun:
     engines: Engines
     step: int
     """Step of the policies, which is that of the last evaluation."""
+    accepted: Mapping[str, tuple[str, ...]]
+    """Differences of accepted bases from those of the run, by policy."""
 
     @property
     def policy_map(self) -> PolicyMap:
@@ -56,8 +60,11 @@ class FinishedRun:
 
 
 @contextmanager
-def open_finished(folder: Path) -> Iterator[FinishedRun]:
-    """Load the last checkpoint of a finished run; its engines end with the block."""
+def open_finished(folder: Path, accept_base: bool = False) -> Iterator[FinishedRun]:
+    """Load the last checkpoint of a finished run; its engines end with the block.
+
+    `accept_base`: also if the models that the run began with have changed.
+    """
     data = read_finished(folder)
     config = from_table(data.settings, str(folder / "run.json"))
     info = find_checkpoint(folder, "last")
@@ -72,7 +79,11 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
     config = plan.config
     workflow = plan.workflow
     held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
-    trained = load_policies(config, plan.names, workflow.task.name, began=info.models)
+    task = workflow.task.name
+    began = info.models
+    if accept_base:
+        began = began_with(config, plan.names, task, earlier_run(folder), True)
+    trained = load_policies(config, plan.names, task, began=began)
     for name, policy in trained.items():
         if not policy.frozen:  # before its learner, which would hold the starting weights
             policy.weights.load(info.policy_path(name))
@@ -87,12 +98,13 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
             workflow, held_out, engines, config.deterministic, failures_path(folder),
             config.eval_samples, shard_jobs=config.shard_jobs or 0,
         )  # fmt: skip
-        yield FinishedRun(data, plan, evaluation, engines, info.step)
+        accepted = {name: model.accepted for name, model in began.items() if model.accepted}
+        yield FinishedRun(data, plan, evaluation, engines, info.step, accepted)
     finally:
         engines.close()
 
 
-def run_swaps(folder: Path) -> dict[str, Any]:
+def run_swaps(folder: Path, accept_base: bool = False) -> dict[str, Any]:
     """Run the policy-swap probe of a finished run, unless its `swaps.json` is up to date.
 
     Returns `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
@@ -103,7 +115,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
         record = read_json(path)
         if record["step"] == last:
             return record
-    with open_finished(folder) as run:
+    with open_finished(folder, accept_base) as run:
         names = run.evaluation.names
         before = problem_scores(run.evaluation.play(run.policy_map), names)
         swapped = swap_probe(
@@ -116,6 +128,8 @@ def run_swaps(folder: Path) -> dict[str, Any]:
             run.plan.judge,
             names,
         )
+        accepted = {"accepted": dict(run.accepted)} if run.accepted else {}
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
+    record |= accepted
     write_json(path, record)
     return record

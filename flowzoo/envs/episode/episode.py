@@ -190,7 +190,10 @@ class Episode:
             text = replies[turn.agent]
             self.log.append(text)
             turn.said = str(text)
-            counts = text.counts if type(text) is CountedReply else None
+            counts = None
+            if type(text) is CountedReply:
+                turn.row = text.row
+                counts = text.counts if self.workflow.counts_replies else None
             turn.reply = self._read(turn, turn.said, counts)
             values.append(turn.reply)
         self.asks = ()

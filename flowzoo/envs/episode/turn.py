@@ -17,6 +17,7 @@ from flowzoo.envs.script import (
     Judge,
     Message,
     Reply,
+    SampledRow,
     UseTool,
 )
 from flowzoo.envs.tools import Tool
@@ -36,7 +37,7 @@ class Turn:
 
     __slots__ = (
         "agent", "call", "lenient", "logged", "max_tool_calls", "messages", "parse", "phase",
-        "reply", "said", "slot", "tools", "turn",
+        "reply", "row", "said", "slot", "tools", "turn",
     )  # fmt: skip
 
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
@@ -50,6 +51,7 @@ class Turn:
         # The reply as the script gets it: without thoughts, unless the workflow shows them.
         self.reply: Reply | None = None
         self.said = ""  # the whole reply, thoughts included, once there is one
+        self.row: SampledRow | None = None  # its token ids, where they are known
         self.messages: list[Message] = (
             [{"role": "user", "content": seen}] if isinstance(seen, str) else copy_messages(seen)
         )

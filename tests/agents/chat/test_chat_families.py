@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.families.check import FAMILIES, examine, open_chat, variants
+from benchmarks.families.check import FAMILIES, examine, examine_model, open_chat, variants
 from benchmarks.families.tokenizers import make_tokenizer
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.errors import UsageError
@@ -35,6 +35,18 @@ def test_rows_are_what_the_template_writes(name, switch):
     assert (found.faults, end) == ([], FAMILIES[name]["end"])
     assert found.taken == 64 - UNTAKEN.get(name, 0)
     assert found.rows == found.taken - LEFT_OUT.get(f"{name} {switch}".strip(), 0)
+    assert found.kept == {"gpt-oss": 48, "qwen-3": 0, "deepseek-r1": 0}.get(name, found.rows)
+
+
+@pytest.mark.usual(4)
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_rows_do_not_depend_on_their_batch_and_exports_reply_alike(name):
+    assert examine_model(name) == ("yes", "yes")
+
+
+def test_blanks_that_the_template_writes_are_no_part_of_a_reply():
+    assert decode("glm-4", "\nIt is 5.") == decode("mistral-3", " It is 5.") == "It is 5."
+    assert decode("qwen-2", " It is 5.") == " It is 5."
 
 
 def test_channels_of_thoughts_are_thoughts():

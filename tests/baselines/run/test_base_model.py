@@ -13,7 +13,7 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity, identify
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
@@ -183,6 +183,30 @@ def test_a_run_goes_on_with_another_base_that_is_accepted(root, monkeypatch):
     old, new = before.digests["model.safetensors"], now.digests["model.safetensors"]
     assert f"model.safetensors {old[:8]} -> {new[:8]}" in now.accepted
     assert before.check("the run") == str(base)  # what was there is back
+
+
+def test_adapters_play_with_another_base_that_is_accepted(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path / "cache"))
+    train(TrainConfig(**ALONE, out="once"))
+    line, old = "eval voting --n 1 --max-tokens 8 --policy once --out", began("once")["shared"]
+    ends = root / "m" / "base" / "generation_config.json"
+    with replaced(root), changed(ends, b'{"eos_token_id": [2, 5]}'):
+        assert main([*line.split(), str(tmp_path / "refused")]) == 2
+        assert main(["swap", "once"]) == 2
+        assert capsys.readouterr().err.count("or go on with this one by --accept-base") == 2
+        assert main([*line.split(), str(tmp_path / "new"), "--accept-base"]) == 0
+        assert main(["swap", "once", "--accept-base"]) == 0
+        assert main(["swap", "lora", "--accept-base"]) == 2  # of its frozen policy nothing is kept
+        new = identify("m/base").digests["model.safetensors"]
+    difference = f"model.safetensors {old.digests['model.safetensors'][:8]} -> {new[:8]}"
+    (model,) = json.loads((tmp_path / "new" / "run.json").read_text())["settings"][
+        "models"
+    ].values()
+    assert difference in model["accepted"]
+    assert tuple(model["ends"]) == old.ends
+    swaps = json.loads(Path("once", "swaps.json").read_text())
+    assert difference in swaps["accepted"]["shared"]
 
 
 def test_an_adapter_and_a_frozen_policy_play_with_their_own_model(root, tmp_path, capsys):
