@@ -32,6 +32,7 @@ from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.statements import builder_form
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
+    MINUS_ONE,
     ZERO,
     AnswerSyntaxError,
     AnswerTooLargeError,
@@ -365,13 +366,23 @@ class _Reader:
         if not free and not self._is_echo(sides) and _consistent(nodes):
             value = self.read(*sides[-1])
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
-                return value._replace(label=CLOSED)
+                return value._replace(label=CLOSED, relation=self._decomposed(sides))
         is_chain = len(sides) > 2 and None not in nodes[:-1]
         if relation is not None and symbols(relation[1]) and nodes[0] and nodes[1]:
             is_chain = same_function(nodes[0], nodes[1]) is True  # an identity
         # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
+
+    def _decomposed(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
+        # The right side of `7 = 4 + 2 + 1` as written, if it is a sum or product.
+        start, end = sides[0]
+        if len(sides) != 2 or end != start + 1 or self.source.as_written:
+            return None
+        node = parse_scalar(self.source._replace(as_written=True), *sides[1])
+        factors = [x for x in node.args if x.op != "pow" or x.args[1] != MINUS_ONE]
+        is_whole = node.op == "add" or (node.op == "mul" and len(factors) > 1)
+        return (CLOSED, node) if is_whole else None
 
     def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
         # True if a side is repeated, as in `1 = 1`.
@@ -547,7 +558,7 @@ class _Reader:
         senses = {JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
         is_stated = is_stated or all(
-            i.node is not None and i.node.op == "sym" for i in answer.items
+            i.shape == "mod" or (i.node is not None and i.node.op == "sym") for i in answer.items
         )
         if len(senses) > 1:
             senses.discard(",")
@@ -642,8 +653,9 @@ class _Reader:
         *terms, last = (_SHORT_NAMES.get(word, word) for word in name_words)
         terms = [term for term in terms if term not in _FILLERS]
         label = " ".join(terms if last in _FILLERS and last != "a" else [*terms, last])
-        is_marked = cut < end and self.tokens[cut].text in (":", "=")
-        cut += is_marked
+        is_apart = cut < end and self.tokens[cut].text in (":", "=")
+        is_marked = is_apart or self.tokens[cut - 1].text.endswith((":", " is", " are"))
+        cut += is_apart
         if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
             return None
         value = self.read(cut, end)

@@ -39,6 +39,7 @@ _INTRODUCTION = re.compile(
     r"|(?:final )?answer\s*:\s*(?=[^\s:])",
     re.IGNORECASE,
 )
+_EXTREME = re.compile(r"\bm(?:ax|in)(?:imum)?\b", re.IGNORECASE)
 _CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
 RESERVED = re.compile(
     r"\b(?:not|never|no|less|more|least|most|than|about|between|or|n?either|maybe|approximately)\b"
@@ -89,10 +90,6 @@ _FAMILY = (
 )
 _NAMED_SET = re.compile(r"[ZRℤ]|integer|whole")
 _BUILT = re.compile(r"\\\{|\\lbrace|\\left\s*\\\{")
-_OUTWARD = re.compile(r"(?P<open>[\[\](])(?P<inside>[^\[\](),;]*[,;][^\[\]()]*)(?P<close>[\[\])])")
-_OUTWARDS = re.compile(
-    r"(?:\w\s*\\in\s*)?(?:[\[\](][^\[\](),;]*[,;][^\[\]()]*[\[\])]\s*(?:\\(?:big)?cup|∪)?\s*)+"
-)
 _EXCEPT = re.compile(
     r"(\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))|\\\}|\\rbrace)\s*(?:-|−)\s*(?=\\\{|\\left\s*\\\{|\\lbrace)"
 )
@@ -135,6 +132,7 @@ _POSITIVE = re.compile(
     r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})"
     r"|_\s*\{\s*\\geq?\s*0\s*\})"
 )
+_ANGLE = re.compile(r"\\angle\s*(?:\{\s*)?([A-Z]{3})(?![A-Za-z])(?:\s*\})?")
 _KET = re.compile(r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])")
 _PARTIAL = re.compile(
     r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
@@ -211,8 +209,6 @@ def respell(text: str) -> str:
         return f"{ratio[1]}:{ratio[2]}"
     if (" in " in text or " of " in text) and (share := _SHARE.fullmatch(text)):
         return f"{share[1]}/{share[2]}"
-    if ("[" in text or "]" in text) and "sqrt" not in text:
-        text = _inward(text)
     return text
 
 
@@ -220,7 +216,8 @@ def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or RESERVED.search(lead) or _NEXT_NAME.search(text, match.end()):
+    is_name = RESERVED.search(lead) or _EXTREME.search(lead)
+    if match is None or is_name or _NEXT_NAME.search(text, match.end()):
         return text
     change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
@@ -262,6 +259,7 @@ _REWRITES: Final[
     (("\\not",), _NOT, r"\\neq "),
     (("\\not",), _NOT_IN, r"\\notin "),
     (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),
+    (("angle",), _ANGLE, lambda match: rf"\angle {min(match[1], match[1][::-1])}"),
 )
 
 
@@ -313,22 +311,6 @@ def _decimals(text: str) -> str:
         return f"{whole[1]}\\overline{{{whole[2]}}}"
     whole = _GOES_ON.fullmatch(text) if text[-1] in "s.…" else None
     return f"{whole[1]}\\overline{{{whole[2] or whole[3]}}}" if whole else text
-
-
-def _inward(text: str) -> str:
-    # Intervals in outward brackets, `]2, 5[`, in round ones.
-    if _OUTWARDS.fullmatch(text) is None:
-        return text
-    parts = list(_OUTWARD.finditer(text))
-    if not any(part["open"] == "]" or part["close"] == "[" for part in parts):
-        return text
-    return _OUTWARD.sub(
-        lambda m: (
-            f"{m['open'].replace(']', '(')}{m['inside'].replace(';', ',')}"
-            f"{m['close'].replace('[', ')')}"
-        ),
-        text,
-    )
 
 
 def table(pairs: str) -> dict[str, str]:

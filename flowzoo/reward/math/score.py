@@ -15,9 +15,11 @@ from typing import Final, Literal, NamedTuple
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import (
+    CLOSED,
     is_list_like,
     read_answer,
     read_as_list,
+    read_as_written,
 )
 from flowzoo.reward.math.clean import clean, is_one_group, repaired, text_form
 from flowzoo.reward.math.compare import (
@@ -208,6 +210,11 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         return "too_big"
     if answer.strip() == gold.source or (parsed.text and parsed.text == gold.answer.text):
         return "equal"
+    if gold.answer.label == CLOSED and gold.answer.relation:
+        # `7 = 4 + 2 + 1` asks for a sum, of which a side of the answer has to be a spelling.
+        sides = map(read_as_written, clean(answer).split("="))
+        is_side = any(side and side.node == gold.answer.relation[1] for side in sides)
+        return "equal" if is_side else "different"
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
     try:

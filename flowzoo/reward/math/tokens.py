@@ -25,6 +25,8 @@ _TOKEN = re.compile(
 _CONNECTED = re.compile(r"\b(and|or)\b")
 _OPEN: Final = {"(": "round", "[": "square", "{": "curly", "\\{": "set", "langle": "angle"}
 _CLOSE: Final = {")": "round", "]": "square", "}": "curly", "\\}": "set", "rangle": "angle"}
+# What an interval may end before.
+_BEHIND: Final = frozenset(("}", "\\}", ")", ",", "cup", "cap", "setminus"))
 # A half-open interval closes with the other bracket.
 _MIXED: Final = frozenset({("round", "square"), ("square", "round")})
 
@@ -61,7 +63,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         if kind == "s":
             spaced = 2 if "\n" in body else 1
             continue
-        if kind == "n" and (depth > 0 or not thousands) and ("," in body or " " in body):
+        if kind == "n" and (depth != 0 or not thousands) and ("," in body or " " in body):
             body = re.match(r"\d+", body)[0]  # type: ignore[index]
             position = match.start() + len(body)
         if body == "!=" and not spaced and tokens and tokens[-1].kind == "n":
@@ -111,6 +113,8 @@ def _match_brackets(tokens: list[MathToken]) -> MathTokens | None:
     for idx, token in enumerate(tokens):
         if token.kind not in "pc":
             continue
+        if token.text in ("[", "]") and (outward := _outward(tokens, idx, stack)):
+            token = tokens[idx] = MathToken("p", outward, token.spaced)
         opened = _OPEN.get(token.text)
         if opened:
             stack.append((idx, opened))
@@ -124,6 +128,15 @@ def _match_brackets(tokens: list[MathToken]) -> MathTokens | None:
             start = stack.pop()[0]
             partner[start], partner[idx] = idx, start
     return None if stack else MathTokens(tokens, partner)
+
+
+def _outward(tokens: Sequence[MathToken], idx: int, stack: Sequence[tuple[int, str]]) -> str:
+    # The round bracket for the square one of an open end, `]2, 5[`; empty for others.
+    is_inside = bool(stack) and stack[-1][1] in ("round", "square")
+    if tokens[idx].text == "]":
+        return "" if is_inside else "("
+    is_last = idx + 1 == len(tokens) or tokens[idx + 1].text in _BEHIND
+    return ")" if is_inside and is_last else ""
 
 
 def significant(tokens: Sequence[MathToken]) -> int:

@@ -145,11 +145,29 @@ def number_in_words(text: str) -> int | None:
     return total + part
 
 
+_ORDINAL = re.compile(r"((?:[a-z]+-)?)([a-z]+)")
+_IRREGULAR: Final = {
+    "first": "one", "second": "two", "third": "three", "fifth": "five", "eighth": "eight",
+    "ninth": "nine", "twelfth": "twelve",
+}  # fmt: skip
+
+
+def _ordinal(text: str) -> int | None:
+    # The number of `seventh`, `twenty-first`.
+    match = _ORDINAL.fullmatch(text)
+    if match is None or not (match[2] in _IRREGULAR or match[2].endswith("th")):
+        return None
+    stem = match[2].removesuffix("th")
+    stem = f"{stem[:-2]}y" if stem.endswith("ie") else stem
+    return number_in_words(match[1] + _IRREGULAR.get(match[2], stem))
+
+
 def spelled_out(cleaned: str) -> str:
     """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
     if not cleaned[:1].isalpha() or len(cleaned) >= 60:
         return cleaned
     number = number_in_words(cleaned)
+    number = _ordinal(cleaned.lower()) if number is None else number
     if number is not None:
         return str(number)
     head, _, rest = cleaned.partition(" ")
