@@ -172,19 +172,6 @@ def read_as_written(answer: str) -> ParsedAnswer | None:
     return _read(answer, as_written=True)
 
 
-def read_inequalities(answer: str) -> list[tuple[str, ExprNode]] | None:
-    """Return an inequality, or each step of a chain, as `<` or `<=` and a difference; or None."""
-    cleaned = clean(answer)
-    try:
-        source = tokenize(cleaned) if len(answer) <= MAX_CHARS else None
-        if source is None or not source.tokens:
-            return None
-        with Bounded():
-            return _Reader(source).inequalities(0, len(source.tokens))
-    except (AnswerSyntaxError, AnswerTooLargeError, RecursionError):
-        return None
-
-
 def is_list_like(answer: str) -> bool:
     """Return True if commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
@@ -441,33 +428,16 @@ class _Reader:
         falling = [op for op in ops if op in ("<", "<=")]
         rising = [op for op in ops if op in (">", ">=")]
         name = self._label(*sides[1])
-        if len(sides) == 3 and not name:
-            parts = [self._single(sides[i : i + 2], nodes[i : i + 2], ops[i]) for i in (0, 1)]
-            if all(map(is_condition, parts)):
-                return ParsedAnswer("cap", items=tuple(parts), label=parts[0].label)
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
-            raise AnswerSyntaxError
+            steps = zip(pairwise(sides), pairwise(nodes), ops, strict=True)
+            parts = [self._single(list(ends), both, op) for ends, both, op in steps]
+            label = parts[0].label if all(map(is_condition, parts)) else ""
+            return ParsedAnswer("cap", items=tuple(parts), label=label)
         low, high = self.read(*sides[0]), self.read(*sides[2])
         if rising:
             low, high, ops = high, low, ops[::-1]
         shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
         return ParsedAnswer("seq", items=(low, high), shape=shape, label=name, is_range=True)
-
-    def inequalities(self, start: int, end: int) -> list[tuple[str, ExprNode]]:
-        # Return the steps of a slice that is a chain of inequalities between expressions.
-        relations = [idx for idx in self.top(start, end) if self.is_operator(idx, RELATIONS)]
-        steps: list[tuple[str, ExprNode]] = []
-        for idx, (left, right) in zip(
-            relations, pairwise(self._sides(start, end, relations)), strict=True
-        ):
-            operator = RELATIONS[self.tokens[idx].text]
-            if operator in (">", ">="):
-                left, right, operator = right, left, operator.replace(">", "<")
-            low, high = self._node(*left), self._node(*right)
-            if operator not in ("<", "<=") or low is None or high is None:
-                raise AnswerSyntaxError
-            steps.append((operator, add((low, neg(high)))))
-        return steps
 
     def _single(
         self, sides: list[tuple[int, int]], nodes: Sequence[ExprNode | None], op: str
@@ -498,23 +468,6 @@ class _Reader:
             raise AnswerSyntaxError
         return ParsedAnswer("relation", relation=relation)
 
-    def top(self, start: int, end: int) -> list[int]:
-        # Indices of the tokens from `start` to `end` outside all brackets.
-        indices, idx, depth = [], start, 0
-        while idx < end:
-            token = self.tokens[idx]
-            if token.kind == "c" and token.text in ("begin", "end"):
-                depth += 1 if token.text == "begin" else -1
-            if self.partner[idx] > idx:
-                if depth == 0:
-                    indices.append(idx)
-                idx = self.partner[idx] + 1
-                continue
-            if depth == 0:
-                indices.append(idx)
-            idx += 1
-        return indices
-
     def read(self, start: int, end: int) -> ParsedAnswer:
         # The meaning of a slice: a list, or one item.
         while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
@@ -523,7 +476,7 @@ class _Reader:
             end -= 1
         if start >= end:
             raise AnswerSyntaxError
-        top = self.top(start, end)
+        top = self.source.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := self._mark(idx, end))]
         signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
         if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
@@ -692,7 +645,7 @@ class _Reader:
 
     def bracket(self, start: int, end: int) -> ParsedAnswer:
         opening, closing = self.tokens[start].text, self.tokens[end - 1].text
-        top = self.top(start + 1, end - 1)
+        top = self.source.top(start + 1, end - 1)
         if not top:
             if opening in ("\\{", "{"):
                 return ParsedAnswer("set")

@@ -387,7 +387,8 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "union" and b.kind == "union":
         return _match_unordered(a.items, b.items, rules) or None
     if a.kind == b.kind:
-        return _in_order(a.items, b.items, rules) or None
+        match = _match_unordered if relations_of(a) and relations_of(b) else _in_order
+        return match(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
@@ -601,8 +602,11 @@ def _line(answer: ParsedAnswer) -> _Line | None:
 
 def _has_integer_points(*answers: ParsedAnswer) -> bool:
     # True if one of the answers is a line whose letter is an integer, so its points count.
-    lines = [_line(x) for x in answers if x.kind == "list" and any(map(is_over_integers, x.items))]
-    return any(line is not None for line in lines)
+    return any(
+        any(map(is_over_integers, x.items)) and _line(x) is not None
+        for x in answers
+        if x.kind == "list" and (x.items[0].kind == "seq" or _are_named(x.items))
+    )
 
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
@@ -626,6 +630,13 @@ def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | No
     ratios = {x / y for x, y in zip(of, step, strict=True) if y}
     is_one = len(ratios) == 1 and all(y or not x for x, y in zip(of, step, strict=True))
     return ratios.pop() if is_one else None
+
+
+def relations_of(answer: ParsedAnswer) -> list[tuple[str, ExprNode]]:
+    """The relation of an answer, or those of a chain; none if it is something else."""
+    parts = answer.items if answer.kind == "cap" else (answer,)
+    relations = [part.relation for part in parts if part.relation is not None]
+    return relations if len(relations) == len(parts) else []
 
 
 _SIGNED = ("<", "<=")

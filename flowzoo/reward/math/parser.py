@@ -503,18 +503,14 @@ class _Parser(TokenCursor):
     def choose(self) -> ExprNode | None:
         # `{n \choose k}` or `{a \over b}`.
         close_at = self.partner[self.at]
-        idx = self.at + 1
-        while idx < close_at:
-            token = self.tokens[idx]
-            if token.kind == "c" and token.text in ("choose", "over"):
-                self.at += 1
-                top = self.inside(idx)
-                bottom = self.inside(close_at)
-                return (
-                    call("binom", [top, bottom]) if token.text == "choose" else divide(top, bottom)
-                )
-            idx = max(self.partner[idx], idx) + 1
-        return None
+        inside = self.source.top(self.at + 1, close_at)
+        idx = next((idx for idx in inside if self.tokens[idx].text in ("choose", "over")), -1)
+        if idx < 0:
+            return None
+        self.at += 1
+        top, bottom = self.inside(idx), self.inside(close_at)
+        is_choice = self.tokens[idx].text == "choose"
+        return call("binom", [top, bottom]) if is_choice else divide(top, bottom)
 
     def absolute(self) -> ExprNode:
         self.at += 1

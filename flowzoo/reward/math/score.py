@@ -28,6 +28,7 @@ from flowzoo.reward.math.compare import (
     Rules,
     UnitRule,
     is_rounding,
+    relations_of,
     same,
     solves,
 )
@@ -386,8 +387,10 @@ def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
         return False
     if kinds == {"scalar", "seq"}:
         return False
-    solvable = bool(kinds & {"union", "seq", "set"}) and bool(parsed.relation or gold.relation)
-    return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)
+    solvable = kinds & {"union", "seq", "set"} and (relations_of(parsed) or relations_of(gold))
+    return bool(solvable) or (
+        "relation" in kinds and kinds != {"relation"} and "scalar" not in kinds
+    )
 
 
 def _is_formula(answer: ParsedAnswer) -> bool:

@@ -49,6 +49,18 @@ class MathTokens(NamedTuple):
     # True if numbers are symbols, so that nothing is computed.
     as_written: bool = False
 
+    def top(self, start: int, end: int) -> list[int]:
+        """Indices of the tokens from `start` to `end` that are in no bracket or environment."""
+        indices, idx, depth = [], start, 0
+        while idx < end:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("begin", "end"):
+                depth += 1 if token.text == "begin" else -1
+            if depth == 0:
+                indices.append(idx)
+            idx = max(self.partner[idx], idx) + 1
+        return indices
+
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
     """Tokens of a clean text, or None if brackets do not match."""
@@ -199,7 +211,7 @@ class TokenCursor:
     """
 
     def __init__(self, source: MathTokens, start: int, end: int) -> None:
-        self.tokens, self.partner = list(source.tokens), source.partner
+        self.source, self.tokens, self.partner = source, list(source.tokens), source.partner
         self.at, self.end, self.depth = start, end, 0
 
     def peek(self, ahead: int = 0) -> MathToken | None:
@@ -221,16 +233,11 @@ class TokenCursor:
 
     def commas(self, start: int, end: int) -> list[int]:
         """Indices of the commas of a row that are in no bracket inside it."""
-        indices, idx = [], start
-        bars = sum(token.text == "|" for token in self.tokens[start:end]) - 1
-        while idx < end:
-            token = self.tokens[idx]
-            # `P(1|2)` is a point, too.
-            is_bar = token.text == "|" and idx > start and self.tokens[idx - 1].kind == "n"
-            if token.kind == "p" and (token.text in (",", ";") or (is_bar and not bars)):
-                indices.append(idx)
-            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
-        return indices
+        bars = [idx for idx in range(start, end) if self.tokens[idx].text == "|"]
+        # `P(1|2)` is a point, too.
+        is_bar = len(bars) == 1 and bars[0] > start and self.tokens[bars[0] - 1].kind == "n"
+        marks = (",", ";", "|") if is_bar else (",", ";")
+        return [idx for idx in self.source.top(start, end) if self.tokens[idx].text in marks]
 
     def deeper(self) -> None:
         """Count one more level of nesting.
