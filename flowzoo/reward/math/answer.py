@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import RESERVED, clean, pieces_of, rows_of, text_form
+from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.lists import (
     JOINTS,
@@ -49,7 +49,7 @@ from flowzoo.reward.math.tree import (
     symbols,
 )
 from flowzoo.reward.math.units import direction, read_unit
-from flowzoo.reward.math.vocabulary import is_function, is_word, spelled_out
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED, is_function, is_word, spelled_out
 
 
 def _text(tokens: Sequence[MathToken]) -> str:
@@ -76,9 +76,6 @@ _VALUED: Final = frozenset("fghEFGHPV")
 _WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|\d+")
 # Words in the name of a value that do not tell it from others.
 _FILLERS: Final = names("a an the is are at of when its it has equals to value")
-_DENIED = re.compile(
-    r"\b(?:not|never|cannot|nor|neither|nicht|keine?)\b|n't|^(?:wrong|false|incorrect)$"
-)
 _SHORT_NAMES: Final = {"maximum": "max", "minimum": "min"}
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
@@ -244,7 +241,7 @@ class _Reader:
         bounds = [start - 1, *at, end]
         sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
-            token.kind in "wt" and _DENIED.search(token.text.strip(" :,;").lower())
+            token.kind in "wt" and DENIED.search(token.text)
             for a, b in sides
             for token in self.tokens[a:b]
         )
@@ -609,7 +606,7 @@ class _Reader:
         is_apart = cut < end and self.tokens[cut].text in (":", "=")
         is_marked = is_apart or self.tokens[cut - 1].text.endswith((":", " is", " are"))
         cut += is_apart
-        if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
+        if cut >= end or not (is_marked or self.is_listed) or HEDGED.search(label):
             return None
         value = self.read(cut, end)
         return value._replace(label=": ".join(filter(None, (label, value.label))))

@@ -12,20 +12,13 @@ from typing import Final, TypeAlias
 from unicodedata import decimal, normalize
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.vocabulary import COMMANDS
+from flowzoo.reward.math.vocabulary import COMMANDS, HEDGED
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _DECIMAL_DIGIT = re.compile(r"(?![0-9])\d")
 _MICRO = re.compile(
     r"(?<=[\d{ ~])[μµ](?=(?:m|g|s|A|V|F|W|L|l|mol|H|C|N|J|Pa|Ω)(?![A-Za-z]))"
     r"|\\mu\s*\\(?:text|mathrm)\s*\{\s*(?=[A-Za-z]{1,3}\s*\})"
-)
-RESERVED = re.compile(
-    r"\b(?:not|never|no|less|more|least|most|than|about|between|or|n?either|maybe|approximately)\b"
-    r"|n't|^(?:nicht|keine?|pas|non|sin)\b"
-    r"|\b(?:minus|negative|twice|half|double|except|excluding|exclude|without|but|wrong|false"
-    r"|incorrect|cannot|reject(?:ed)?)\W*$",
-    re.IGNORECASE,
 )
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
@@ -78,7 +71,7 @@ def _without_lead(text: str) -> str:
     text = text[thus.end() :] if thus else text
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    is_name = RESERVED.search(lead) or _EXTREME.search(lead)
+    is_name = HEDGED.search(lead) or _EXTREME.search(lead)
     if match is None or is_name or _NEXT_NAME.search(text, match.end()):
         return text
     change = _CHANGE.search(lead)
