@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import RESERVED, clean, pieces_of, rows_of, text_form
+from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.lists import (
     JOINTS,
@@ -32,6 +32,7 @@ from flowzoo.reward.math.sorts import read_sort
 from flowzoo.reward.math.statements import builder_form
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
+    MINUS_ONE,
     ZERO,
     AnswerSyntaxError,
     AnswerTooLargeError,
@@ -48,7 +49,7 @@ from flowzoo.reward.math.tree import (
     symbols,
 )
 from flowzoo.reward.math.units import direction, read_unit
-from flowzoo.reward.math.vocabulary import is_function, is_word, spelled_out
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED, is_function, is_word, spelled_out
 
 
 def _text(tokens: Sequence[MathToken]) -> str:
@@ -75,9 +76,6 @@ _VALUED: Final = frozenset("fghEFGHPV")
 _WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|\d+")
 # Words in the name of a value that do not tell it from others.
 _FILLERS: Final = names("a an the is are at of when its it has equals to value")
-_DENIED = re.compile(
-    r"\b(?:not|never|cannot|nor|neither|nicht|keine?)\b|n't|^(?:wrong|false|incorrect)$"
-)
 _SHORT_NAMES: Final = {"maximum": "max", "minimum": "min"}
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
@@ -171,19 +169,6 @@ def read_as_written(answer: str) -> ParsedAnswer | None:
     return _read(answer, as_written=True)
 
 
-def read_inequalities(answer: str) -> list[tuple[str, ExprNode]] | None:
-    """Return an inequality, or each step of a chain, as `<` or `<=` and a difference; or None."""
-    cleaned = clean(answer)
-    try:
-        source = tokenize(cleaned) if len(answer) <= MAX_CHARS else None
-        if source is None or not source.tokens:
-            return None
-        with Bounded():
-            return _Reader(source).inequalities(0, len(source.tokens))
-    except (AnswerSyntaxError, AnswerTooLargeError, RecursionError):
-        return None
-
-
 def is_list_like(answer: str) -> bool:
     """Return True if commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
@@ -256,7 +241,7 @@ class _Reader:
         bounds = [start - 1, *at, end]
         sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
-            token.kind in "wt" and _DENIED.search(token.text.strip(" :,;").lower())
+            token.kind in "wt" and DENIED.search(token.text)
             for a, b in sides
             for token in self.tokens[a:b]
         )
@@ -365,13 +350,23 @@ class _Reader:
         if not free and not self._is_echo(sides) and _consistent(nodes):
             value = self.read(*sides[-1])
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
-                return value._replace(label=CLOSED)
+                return value._replace(label=CLOSED, relation=self._decomposed(sides))
         is_chain = len(sides) > 2 and None not in nodes[:-1]
         if relation is not None and symbols(relation[1]) and nodes[0] and nodes[1]:
             is_chain = same_function(nodes[0], nodes[1]) is True  # an identity
         # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
+
+    def _decomposed(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
+        # The right side of `7 = 4 + 2 + 1` as written, if it is a sum or product.
+        start, end = sides[0]
+        if len(sides) != 2 or end != start + 1 or self.source.as_written:
+            return None
+        node = parse_scalar(self.source._replace(as_written=True), *sides[1])
+        factors = [x for x in node.args if x.op != "pow" or x.args[1] != MINUS_ONE]
+        is_whole = node.op == "add" or (node.op == "mul" and len(factors) > 1)
+        return (CLOSED, node) if is_whole else None
 
     def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
         # True if a side is repeated, as in `1 = 1`.
@@ -430,33 +425,16 @@ class _Reader:
         falling = [op for op in ops if op in ("<", "<=")]
         rising = [op for op in ops if op in (">", ">=")]
         name = self._label(*sides[1])
-        if len(sides) == 3 and not name:
-            parts = [self._single(sides[i : i + 2], nodes[i : i + 2], ops[i]) for i in (0, 1)]
-            if all(map(is_condition, parts)):
-                return ParsedAnswer("cap", items=tuple(parts), label=parts[0].label)
         if len(sides) != 3 or not name or (len(falling) != 2 and len(rising) != 2):
-            raise AnswerSyntaxError
+            steps = zip(pairwise(sides), pairwise(nodes), ops, strict=True)
+            parts = [self._single(list(ends), both, op) for ends, both, op in steps]
+            label = parts[0].label if all(map(is_condition, parts)) else ""
+            return ParsedAnswer("cap", items=tuple(parts), label=label)
         low, high = self.read(*sides[0]), self.read(*sides[2])
         if rising:
             low, high, ops = high, low, ops[::-1]
         shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
         return ParsedAnswer("seq", items=(low, high), shape=shape, label=name, is_range=True)
-
-    def inequalities(self, start: int, end: int) -> list[tuple[str, ExprNode]]:
-        # Return the steps of a slice that is a chain of inequalities between expressions.
-        relations = [idx for idx in self.top(start, end) if self.is_operator(idx, RELATIONS)]
-        steps: list[tuple[str, ExprNode]] = []
-        for idx, (left, right) in zip(
-            relations, pairwise(self._sides(start, end, relations)), strict=True
-        ):
-            operator = RELATIONS[self.tokens[idx].text]
-            if operator in (">", ">="):
-                left, right, operator = right, left, operator.replace(">", "<")
-            low, high = self._node(*left), self._node(*right)
-            if operator not in ("<", "<=") or low is None or high is None:
-                raise AnswerSyntaxError
-            steps.append((operator, add((low, neg(high)))))
-        return steps
 
     def _single(
         self, sides: list[tuple[int, int]], nodes: Sequence[ExprNode | None], op: str
@@ -487,23 +465,6 @@ class _Reader:
             raise AnswerSyntaxError
         return ParsedAnswer("relation", relation=relation)
 
-    def top(self, start: int, end: int) -> list[int]:
-        # Indices of the tokens from `start` to `end` outside all brackets.
-        indices, idx, depth = [], start, 0
-        while idx < end:
-            token = self.tokens[idx]
-            if token.kind == "c" and token.text in ("begin", "end"):
-                depth += 1 if token.text == "begin" else -1
-            if self.partner[idx] > idx:
-                if depth == 0:
-                    indices.append(idx)
-                idx = self.partner[idx] + 1
-                continue
-            if depth == 0:
-                indices.append(idx)
-            idx += 1
-        return indices
-
     def read(self, start: int, end: int) -> ParsedAnswer:
         # The meaning of a slice: a list, or one item.
         while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
@@ -512,7 +473,7 @@ class _Reader:
             end -= 1
         if start >= end:
             raise AnswerSyntaxError
-        top = self.top(start, end)
+        top = self.source.top(start, end)
         cuts = [(idx, mark) for idx in top if (mark := self._mark(idx, end))]
         signs = [idx for idx in top if self.tokens[idx].text == "equiv"]
         if cuts and len(signs) == 1 and signs[0] < cuts[0][0]:
@@ -547,7 +508,7 @@ class _Reader:
         senses = {JOINTS.get(joint, ",") for joint in joints}
         is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
         is_stated = is_stated or all(
-            i.node is not None and i.node.op == "sym" for i in answer.items
+            i.shape == "mod" or (i.node is not None and i.node.op == "sym") for i in answer.items
         )
         if len(senses) > 1:
             senses.discard(",")
@@ -642,9 +603,10 @@ class _Reader:
         *terms, last = (_SHORT_NAMES.get(word, word) for word in name_words)
         terms = [term for term in terms if term not in _FILLERS]
         label = " ".join(terms if last in _FILLERS and last != "a" else [*terms, last])
-        is_marked = cut < end and self.tokens[cut].text in (":", "=")
-        cut += is_marked
-        if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
+        is_apart = cut < end and self.tokens[cut].text in (":", "=")
+        is_marked = is_apart or self.tokens[cut - 1].text.endswith((":", " is", " are"))
+        cut += is_apart
+        if cut >= end or not (is_marked or self.is_listed) or HEDGED.search(label):
             return None
         value = self.read(cut, end)
         return value._replace(label=": ".join(filter(None, (label, value.label))))
@@ -680,7 +642,7 @@ class _Reader:
 
     def bracket(self, start: int, end: int) -> ParsedAnswer:
         opening, closing = self.tokens[start].text, self.tokens[end - 1].text
-        top = self.top(start + 1, end - 1)
+        top = self.source.top(start + 1, end - 1)
         if not top:
             if opening in ("\\{", "{"):
                 return ParsedAnswer("set")

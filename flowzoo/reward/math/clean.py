@@ -8,150 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 from unicodedata import decimal, normalize
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.vocabulary import COMMANDS
+from flowzoo.reward.math.vocabulary import COMMANDS, HEDGED
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _DECIMAL_DIGIT = re.compile(r"(?![0-9])\d")
-_COLOR = re.compile(r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*")
-_UNPRINTED = re.compile(
-    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
-    r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))"
-)
-_NEXT_NAME = re.compile(
-    r"(?:[,;]\s*(?:\\[ ,;:]|\\q?quad|\s)*\\text\s*\{|\\text\s*\{\s*(?:[,;]|and|or|but)\b)"
-    r"[^{}]*[A-Za-z]{3}"
-)
-# Words that begin another part of an answer, after a value: `5 \\text{ at } x = 2`.
-_NEXT_PART = re.compile(r"(?<=[\w)\]}])\s*\\text\s*\{\s*((?:at|when|with|the)\b[^{}]*\}\s*[^\s}])")
-_ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
-_THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
-_AMOUNT: Final = (
-    r"\b(?:increased?|decreased?|rise|drop|gain|loss|profit|discount|total|value) (?:of|by)"
-)
-_INTRODUCTION = re.compile(
-    r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"
-    rf"(?:[:=]|\bis|\bare|\bonly|\bexactly|{_AMOUNT}))\s*\}}(?:\\[ ,;:]|[\s~])*(?=\S)"
-    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|exactly|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
-    r"|(?:final )?answer\s*:\s*(?=[^\s:])",
-    re.IGNORECASE,
-)
-_CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
-RESERVED = re.compile(
-    r"\b(?:not|never|no|less|more|least|most|than|about|between|or|n?either|maybe|approximately)\b"
-    r"|n't|^(?:nicht|keine?|pas|non|sin)\b"
-    r"|\b(?:minus|negative|twice|half|double|except|excluding|exclude|without|but|wrong|false"
-    r"|incorrect|cannot|reject(?:ed)?)\W*$",
-    re.IGNORECASE,
-)
-_NOT = re.compile(r"\\not\s*(?:=|\\eq(?![A-Za-z]))")
-_NOT_IN = re.compile(r"\\not\s*\\in(?![A-Za-z])")
-_DIGIT = r"\{?\s*(\d)\s*\}?"
-_DOTTED = re.compile(rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}")
-_BARRED = re.compile(r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))")
-_PERIOD = re.compile(r"([-+]?\d*\.\d{0,40})\((\d{1,40})\)")
-_GOES_ON = re.compile(
-    r"([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*(?:\\l?dots|\\cdots|\.\.\.|…)"
-)
-_BARRED_ON = re.compile(r"(\\overline\s*\{\d+\})\s*(?:\\l?dots|\\cdots|\.\.\.|…)")
-_ARG = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
-_CHOSEN = re.compile(
-    rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}"
-)
-_CHOSEN_BELOW = re.compile(rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}")
-_CHOSEN_FLAT = re.compile(r"^(\d{1,3})C(\d{1,3})$")
-_CHOSEN_OF = re.compile(r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)")
-_UNIT_VECTOR = re.compile(
-    r"\\(?:hat|mathbf|vec|widehat|boldsymbol|bm)\s*"
-    r"(?:\{\s*\\?([ijk])(?:math)?\s*\}|\\([ijk])math(?![A-Za-z])|([ijk])(?![A-Za-z]))"
-)
-_RATIO = re.compile(r"(\d{1,12})\s*(?:\\(?:text|mathrm)\s*\{\s*to\s*\}|\sto\s)\s*(\d{1,12})")
-_SHARE = re.compile(r"(\d{1,12})\s*(?:\\text\s*\{\s*)?(?:in|out of)(?:\s*\})?\s*(\d{1,12})")
-_DOMAIN = r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*(?P<set>[ZR])\s*\}|Z(?![A-Za-z]))|ℤ)"
-_GAP = r"(?:\\[ ,;:]|\\q?quad(?![A-Za-z])|[\s,;~]){0,6}"
-_TEXT_OPEN = r"\\(?:text|textrm|mbox|mathrm)\s*\{\s*,?\s*"
-_FAMILY = (
-    re.compile(
-        rf"{_GAP}\(?{_GAP}(?:{_TEXT_OPEN}(?:,|where|for|with)?(?: all| any| some| every)?\s*\}})?"
-        rf"{_GAP}([A-Za-z])\s*{_DOMAIN}{_GAP}\)?$"
-    ),
-    re.compile(
-        rf"{_GAP}\(?{_GAP}(?:{_TEXT_OPEN}(?:where|for|with)\s*\}})?{_GAP}([A-Za-z])\s*"
-        rf"{_TEXT_OPEN}(?:is|being)?\s*(?:an|any|some)?\s*(?:integer|whole number)\s*\}}{_GAP}\)?$"
-    ),
-    re.compile(
-        rf"{_GAP}\(?{_GAP}{_TEXT_OPEN}(?:where|for|with)?(?: all| any| some| every| an)?\s*"
-        rf"integers?\s*\}}{_GAP}([A-Za-z]){_GAP}\)?$"
-    ),
-)
-_NAMED_SET = re.compile(r"[ZRℤ]|integer|whole")
-_BUILT = re.compile(r"\\\{|\\lbrace|\\left\s*\\\{")
-_OUTWARD = re.compile(r"(?P<open>[\[\](])(?P<inside>[^\[\](),;]*[,;][^\[\]()]*)(?P<close>[\[\])])")
-_OUTWARDS = re.compile(
-    r"(?:\w\s*\\in\s*)?(?:[\[\](][^\[\](),;]*[,;][^\[\]()]*[\[\])]\s*(?:\\(?:big)?cup|∪)?\s*)+"
-)
-_EXCEPT = re.compile(
-    r"(\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))|\\\}|\\rbrace)\s*(?:-|−)\s*(?=\\\{|\\left\s*\\\{|\\lbrace)"
-)
-_OVER = re.compile(r"\\over(?![A-Za-z])")
-
-
-_REMARK = re.compile(
-    r"(?:\\(?:text|textrm|mbox|mathrm)\s*\{\s*[,;(]?|[\s,;(])\s*(?:since|because|reject(?:ing|ed)?"
-    r"|discard(?:ing|ed)?|ignor(?:ing|ed)|extraneous|where|for (?:all|any|every|each|some))\b",
-    re.IGNORECASE,
-)
-_OTHER = re.compile(r"\bor\b", re.IGNORECASE)
-_APOSTROPHES = re.compile(r"(?<![\d.])\d{1,3}(?:['’]\d{3})+(?!\d)")
-_NTH: Final = r"(?:st|nd|rd|th)"
-_ORDINAL = re.compile(
-    rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
-    rf"|\^\{{\s*\\text\s*\{{\s*{_NTH}\s*\}}\s*\}})(?![A-Za-z])"
-)
-_SIUNITX = re.compile(r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?")
 _MICRO = re.compile(
     r"(?<=[\d{ ~])[μµ](?=(?:m|g|s|A|V|F|W|L|l|mol|H|C|N|J|Pa|Ω)(?![A-Za-z]))"
     r"|\\mu\s*\\(?:text|mathrm)\s*\{\s*(?=[A-Za-z]{1,3}\s*\})"
 )
-_OHM = re.compile(
-    r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
-    r"|(?<=\d)(?:\\[,;: ]|[~\s])*\\Omega$"
-)
-_TIMES = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}\\]*)(?:\\cdot|[·⋅])\s*")
-_MAPS = re.compile(
-    r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])"
-)
-_COMPARED = re.compile(
-    r"\\text\s*\{\s*(?:is |are )?(at least|at most|greater than|more than|less than)\s*\}"
-)
-_SIGN_OF: Final = {
-    "at least": r"\geq", "at most": r"\leq", "greater than": ">", "more than": ">",
-    "less than": "<",
-}  # fmt: skip
-_POSITIVE = re.compile(
-    r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})"
-    r"|_\s*\{\s*\\geq?\s*0\s*\})"
-)
-_KET = re.compile(r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])")
-_PARTIAL = re.compile(
-    r"\\[dt]?frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
-    r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}"
-)
-_D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
-_DERIVATIVE = re.compile(
-    rf"\\[dt]?frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
-    rf"\s*\{{\s*{_D}\s*x\s*(?:\^\s*\{{?2\}}?)?\s*\}}|(?<![A-Za-z])(?P<flat>d([A-Za-z])/dx)(?![A-Za-z])"
-)
-_INTEGERS: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
-_CYCLIC = re.compile(
-    rf"{_INTEGERS}\s*/\s*(?:(\d+|[a-z])\s*{_INTEGERS}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)"
-)
-_ROW = re.compile(r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)")
-_DECIMAL = re.compile(r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)")
-_BRACED = re.compile(r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}")
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
 _EATEN = re.compile(
@@ -160,12 +28,6 @@ _EATEN = re.compile(
 )
 _HTML = re.compile(r"<su([pb])>(.{1,40}?)</su[pb]>")
 _TAG = re.compile(r"</?(?:[biup]|strong|em|span|div|br|code|mark|li|[uo]l)(?: [^<>]{0,80})?/? ?>")
-
-
-def _quantity(match: re.Match[str]) -> str:
-    # `\SI{5}{\kilo\watt}` as a number and the words of its unit.
-    unit = "°" if "ang" in match[0][:5] else (match[2] or "").replace("\\per", " per ")
-    return f"{match[1]}\\text{{ {unit.replace(chr(92), '')}}}" if unit else match[1]
 
 
 def repaired(text: str) -> str:
@@ -185,45 +47,43 @@ def plain_width(text: str) -> str:
     return _DECIMAL_DIGIT.sub(lambda m: str(decimal(m[0])), text.translate(_FULL_WIDTH))
 
 
-def respell(text: str) -> str:
-    """Apply the rewritings of this module to `text`."""
-    if not text[0].isdigit():
-        thus = _THUS.match(text)
-        text = _skip_introduction(text[thus.end() :] if thus else text)
-    if "\\" in text:
-        text = _commands(text)
-    if "d" in text:
-        text = _DERIVATIVE.sub(lambda m: (m[2] or m[4]) + ("''" if m[1] else "'"), text)
-    if _REMARK.search(text):
-        text = _without_remark(text)
-    if "'" in text or "’" in text:
-        text = _APOSTROPHES.sub(lambda m: re.sub(r"\D", "", m[0]), text)
-    if text[-1:] in "hdt}" or "th" in text:
-        text = _ORDINAL.sub("", text)
-    if "C" in text:
-        text = _CHOSEN.sub(r"\\binom{\1}{\2}", text)
-        text = _CHOSEN_BELOW.sub(r"\\binom{\1}{\2}", text)
-        text = _CHOSEN_OF.sub(r"\\binom{\1}{\2}", text)
-        text = _CHOSEN_FLAT.sub(r"\\binom{\1}{\2}", text)
-    if "." in text:
-        text = _decimals(text)
-    if "to" in text and (ratio := _RATIO.fullmatch(text)):
-        return f"{ratio[1]}:{ratio[2]}"
-    if (" in " in text or " of " in text) and (share := _SHARE.fullmatch(text)):
-        return f"{share[1]}/{share[2]}"
-    if ("[" in text or "]" in text) and "sqrt" not in text:
-        text = _inward(text)
-    return text
+_THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
+_AMOUNT: Final = (
+    r"\b(?:increased?|decreased?|rise|drop|gain|loss|profit|discount|total|value) (?:of|by)"
+)
+_INTRODUCTION = re.compile(
+    r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"
+    rf"(?:[:=]|\bis|\bare|\bonly|\bexactly|{_AMOUNT}))\s*\}}\s*(?=\S)"
+    rf"|(?P<plain>[A-Za-z' ]{{0,40}}\b(?:is|are|exactly|{_AMOUNT}))\s+(?=[-$\\]*[\d.])"
+    r"|(?:final )?answer\s*:\s*(?=[^\s:])",
+    re.IGNORECASE,
+)
+_EXTREME = re.compile(r"\bm(?:ax|in)(?:imum)?\b", re.IGNORECASE)
+_CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
+_NEXT_NAME = re.compile(
+    r"(?:[,;]\s*\\text\s*\{|\\text\s*\{\s*(?:[,;]|and|or|but)\b)[^{}]*[A-Za-z]{3}"
+)
 
 
-def _skip_introduction(text: str) -> str:
+def _without_lead(text: str) -> str:
     # `text` without words such as `\text{The total is}` before its value.
+    thus = _THUS.match(text)
+    text = text[thus.end() :] if thus else text
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    if match is None or RESERVED.search(lead) or _NEXT_NAME.search(text, match.end()):
+    is_name = HEDGED.search(lead) or _EXTREME.search(lead)
+    if match is None or is_name or _NEXT_NAME.search(text, match.end()):
         return text
     change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
+
+
+_REMARK = re.compile(
+    r"(?:\\(?:text|textrm|mbox|mathrm)\s*\{\s*[,;(]?|[\s,;(])\s*(?:since|because|reject(?:ing|ed)?"
+    r"|discard(?:ing|ed)?|ignor(?:ing|ed)|extraneous|where|for (?:all|any|every|each|some))\b",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(r"\bor\b", re.IGNORECASE)
 
 
 def _without_remark(text: str) -> str:
@@ -236,6 +96,65 @@ def _without_remark(text: str) -> str:
     return head if head and is_last and is_whole and head.count("$") % 2 == 0 else text
 
 
+_GAP: Final = r"[\s,;]{0,6}"
+_TEXT_OPEN: Final = r"\\(?:text|textrm|mbox|mathrm)\s*\{\s*,?\s*"
+_WHERE: Final = rf"{_TEXT_OPEN}(?:,|where|for|with)?"
+_ANY: Final = r"(?: all| any| some| every| an?)?"
+_FAMILY = re.compile(
+    rf"{_GAP}\(?{_GAP}(?:"
+    rf"(?:{_WHERE}{_ANY}\s*\}})?{_GAP}(?P<a>[A-Za-z])\s*(?:"
+    r"\\in\s*(?:\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*(?P<set>[ZR])\s*\}|Z(?![A-Za-z]))|ℤ)"
+    rf"|{_TEXT_OPEN}(?:is|being)?\s*(?:an|any|some)?\s*(?:integer|whole number)\s*\}})"
+    rf"|{_WHERE}{_ANY}\s*integers?\s*\}}{_GAP}(?P<b>[A-Za-z])){_GAP}\)?$"
+)
+
+
+def _family(text: str) -> str:
+    # A family with the condition on its letter as `, k \in \mathbb{Z}`.
+    match = None if text.startswith("\\{") else _FAMILY.search(text)
+    if not match or not match.start():
+        return text
+    letter, domain = match["a"] or match["b"], match["set"] or "Z"
+    return f"{text[: match.start()]}, {letter} \\in \\mathbb{{{domain}}}"
+
+
+_UNIT_VECTOR = re.compile(
+    r"\\(?:hat|mathbf|vec|widehat|boldsymbol|bm)\s*"
+    r"(?:\{\s*\\?([ijk])(?:math)?\s*\}|\\([ijk])math(?![A-Za-z])|([ijk])(?![A-Za-z]))"
+)
+
+
+def _unit_vectors(text: str) -> str:
+    found = _UNIT_VECTOR.findall(text)
+    if not any("j" in letters or "k" in letters for letters in found):
+        return text
+    return _UNIT_VECTOR.sub(lambda m: f"\\hat{{{m[1] or m[2] or m[3]}}}", text)
+
+
+_OVER = re.compile(r"\\over(?![A-Za-z])")
+
+
+def _over(text: str) -> str:
+    # A fraction that `\over` makes of the whole text, in braces.
+    heads = (text[: match.start()] for match in _OVER.finditer(text))
+    return f"{{{text}}}" if any(head.count("{") == head.count("}") for head in heads) else text
+
+
+# Words that begin another part of an answer, after a value: `5 \\text{ at } x = 2`.
+_NEXT_PART = re.compile(r"(?<=[\w)\]}])\s*\\text\s*\{\s*((?:at|when|with|the)\b[^{}]*\}\s*[^\s}])")
+
+
+def _parted(text: str) -> str:
+    is_one = len(_NEXT_PART.findall(text)) == 1
+    return _NEXT_PART.sub(r", \\text{\1", text) if is_one else text
+
+
+def _quantity(match: re.Match[str]) -> str:
+    # `\SI{5}{\kilo\watt}` as a number and the words of its unit.
+    unit = "°" if "ang" in match[0][:5] else (match[2] or "").replace("\\per", " per ")
+    return f"{match[1]}\\text{{ {unit.replace(chr(92), '')}}}" if unit else match[1]
+
+
 def _partial(match: re.Match[str]) -> str:
     # `f_x`, `f_{xy}` with its letters in order.
     if not match[3] and not match[4]:
@@ -243,92 +162,106 @@ def _partial(match: re.Match[str]) -> str:
     return f"{match[1]}_{{{''.join(sorted(match[2] + (match[4] or match[2])))}}}"
 
 
-# Rewritings of commands: texts of which one must occur, the pattern and what replaces it.
-_REWRITES: Final[
-    tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
-] = (
-    (("\\SI", "\\qty", "\\num", "\\ang{", "\\si", "\\unit"), _SIUNITX, _quantity),
-    (("Omega",), _OHM, lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
-    (("cdot", "·"), _TIMES, r"\1 "),
-    (("mapsto",), _MAPS, lambda match: f"{match[1] or 'f'}({match[2]})="),
-    (("color",), _COLOR, ""),
-    (("tag", "label", "space", "phantom", "kern", "skip"), _UNPRINTED, " "),
-    (("partial",), _PARTIAL, _partial),
-    (("mathbb",), _CYCLIC, lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-    (("least", "most", "than"), _COMPARED, lambda match: _SIGN_OF[match[1]] + " "),
-    (("mathbb", "Bbb"), _POSITIVE, lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
-    (("rangle",), _KET, r"\\ket_{\1}"),
-    (("\\\\",), _ROW_GAP, r"\\\\"),
-    (("\\not",), _NOT, r"\\neq "),
-    (("\\not",), _NOT_IN, r"\\notin "),
-    (("\\{", "lbrace"), _EXCEPT, r"\1\\setminus "),
-)
+Rewriting: TypeAlias = tuple[tuple[str, ...], Callable[[str], str]]
+"""Texts of which one must occur, and what it does with an answer."""
 
 
-def _commands(text: str) -> str:
-    for signs, pattern, new in _REWRITES:
-        for sign in signs:
-            if sign in text:
-                text = pattern.sub(new, text)
-                break
-    if "\\text" in text and len(_NEXT_PART.findall(text)) == 1:
-        text = _NEXT_PART.sub(r", \\text{\1", text)
-    is_vector = "hat" in text or "vec" in text or "b" in text
-    vectors = _UNIT_VECTOR.findall(text) if is_vector else []
-    if any("j" in letters or "k" in letters for letters in vectors):
-        text = _UNIT_VECTOR.sub(lambda m: f"\\hat{{{m[1] or m[2] or m[3]}}}", text)
-    if _NAMED_SET.search(text) and not _BUILT.match(text):
-        text = _family(text)
-    if "\\over" in text and _OVER.search(text) and _is_outside(text):
-        text = f"{{{text}}}"
-    return text
+def _each(
+    signs: str, pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0
+) -> Rewriting:
+    # The replacement of every match.
+    compiled = re.compile(pattern, flags)
+    return tuple(signs.split()), lambda text: compiled.sub(new, text)
 
 
-def _family(text: str) -> str:
-    # A family with the condition on its letter as `, k \in \mathbb{Z}`.
-    for pattern in _FAMILY:
-        match = pattern.search(text)
-        if match and match.start() > 0:
-            domain = match.groupdict().get("set") or "Z"
-            return f"{text[: match.start()]}, {match[1]} \\in \\mathbb{{{domain}}}"
-    return text
-
-
-def _is_outside(text: str) -> bool:
-    # True if an `\over` is outside all braces.
-    at = _OVER.search(text)
-    while at:
-        if text.count("{", 0, at.start()) == text.count("}", 0, at.start()):
-            return True
-        at = _OVER.search(text, at.end())
-    return False
-
-
-def _decimals(text: str) -> str:
-    if "overline" in text or "bar" in text or "dot" in text:
-        text = _DOTTED.sub(r"\1\\overline{\2\3\4}", text)
-        text = _BARRED.sub(lambda m: f"{m[1]}\\overline{{{m[2] or m[3]}}}", text)
-        text = _BARRED_ON.sub(r"\1", text)
-    if text[-1] == ")" and (whole := _PERIOD.fullmatch(text)):
-        return f"{whole[1]}\\overline{{{whole[2]}}}"
-    whole = _GOES_ON.fullmatch(text) if text[-1] in "s.…" else None
-    return f"{whole[1]}\\overline{{{whole[2] or whole[3]}}}" if whole else text
-
-
-def _inward(text: str) -> str:
-    # Intervals in outward brackets, `]2, 5[`, in round ones.
-    if _OUTWARDS.fullmatch(text) is None:
-        return text
-    parts = list(_OUTWARD.finditer(text))
-    if not any(part["open"] == "]" or part["close"] == "[" for part in parts):
-        return text
-    return _OUTWARD.sub(
-        lambda m: (
-            f"{m['open'].replace(']', '(')}{m['inside'].replace(';', ',')}"
-            f"{m['close'].replace('[', ')')}"
-        ),
-        text,
-    )
+_DIGIT: Final = r"\{?\s*(\d)\s*\}?"
+_ARG: Final = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
+_WHOLE: Final = r"(\d{1,12})"
+_NTH: Final = r"(?:st|nd|rd|th)"
+_D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
+_Z: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
+_R: Final = r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))"
+_SIGN_OF: Final = {
+    "at least": r"\geq", "at most": r"\leq", "greater than": ">", "more than": ">",
+    "less than": "<",
+}  # fmt: skip
+_REWRITINGS: Final[tuple[Rewriting, ...]] = (
+    (("...",), lambda text: text.replace("...", "\\ldots ")),
+    (("",), lambda text: text if text[:1].isdigit() else _without_lead(text)),
+    _each("\\SI \\qty \\num \\ang{ \\si \\unit",
+          r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?", _quantity),
+    _each("Omega", r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
+          r"|(?<=\d)\s*\\Omega\s*$", lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+    _each("cdot", r"(\\(?:text|mathrm)\s*\{[^{}\\]*)\\cdot\s*", r"\1 "),
+    _each("mapsto",
+          r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])",
+          lambda match: f"{match[1] or 'f'}({match[2]})="),
+    _each("color", r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*", ""),
+    _each("tag label space phantom kern skip",
+          r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
+          r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))", " "),
+    _each("partial", r"\\frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
+          r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}",
+          _partial),
+    _each("mathbb",
+          rf"{_Z}\s*/\s*(?:(\d+|[a-z])\s*{_Z}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)",
+          lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+    _each("least most than",
+          rf"\\text\s*\{{\s*(?:is |are )?({'|'.join(_SIGN_OF)})\s*\}}",
+          lambda match: _SIGN_OF[match[1]] + " "),
+    _each("mathbb Bbb",
+          r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*"
+          r"(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})|_\s*\{\s*\\geq\s*0\s*\})",
+          lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
+    _each("rangle", r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])", r"\\ket_{\1}"),
+    _each("\\\\", r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]", r"\\\\"),
+    _each("\\not", r"\\not\s*(?:=|\\eq(?![A-Za-z]))", r"\\neq "),
+    _each("\\not", r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
+    _each("\\{", rf"({_R}|\\\}})\s*-\s*(?=\\\{{)", r"\1\\setminus "),
+    _each("angle", r"\\angle\s*(?:\{\s*)?([A-Z]{3})(?![A-Za-z])(?:\s*\})?",
+          lambda match: rf"\angle {min(match[1], match[1][::-1])}"),
+    (("\\text",), _parted),
+    (("hat", "vec", "bf", "bold", "bm"), _unit_vectors),
+    (("Z", "R", "ℤ", "integer", "whole"), _family),
+    (("\\over",), _over),
+    _each("d", rf"\\frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
+          rf"\s*\{{\s*{_D}\s*x\s*(?:\^\s*\{{?2\}}?)?\s*\}}"
+          r"|(?<![A-Za-z])(?:d([A-Za-z])/dx)(?![A-Za-z])",
+          lambda match: (match[2] or match[3]) + ("''" if match[1] else "'")),
+    (("",), _without_remark),
+    _each("'", r"(?<![\d.])\d{1,3}(?:'\d{3})+(?!\d)", lambda match: match[0].replace("'", "")),
+    _each("st nd rd th", rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
+          rf"|\^\{{\s*\\text\s*\{{\s*{_NTH}\s*\}}\s*\}})(?![A-Za-z])", ""),
+    _each("C",
+          rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}",
+          r"\\binom{\1}{\2}"),
+    _each("C", rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}", r"\\binom{\1}{\2}"),
+    _each("C", r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)", r"\\binom{\1}{\2}"),
+    _each("C", r"^(\d{1,3})C(\d{1,3})$", r"\\binom{\1}{\2}"),
+    # Decimal commas, then periods of decimals.
+    _each("{,}", r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)", "."),
+    _each(".", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
+    _each(".", r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))",
+          lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
+    _each("ldots", r"(\\overline\s*\{\d+\})\s*\\ldots", r"\1"),
+    _each(".", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
+    _each("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
+          lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
+    _each("to", rf"^{_WHOLE}\s*(?:\\(?:text|mathrm)\s*\{{\s*to\s*\}}|\sto\s)\s*{_WHOLE}$",
+          r"\1:\2"),
+    _each("in of", rf"^{_WHOLE}\s*(?:\\text\s*\{{\s*)?(?:in|out of)(?:\s*\}})?\s*{_WHOLE}$",
+          r"\1/\2"),
+    _each("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
+    _each("''", r"(?<=\d)''(?!')", '"'),
+    (("per cent",), lambda text: text.replace("per cent", "percent")),
+    _each(".m .M", r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))", r" \1m"),
+    # Math marks, not a currency.
+    (("$",), lambda text: _DOLLAR.sub(" ", text) if len(_DOLLAR.findall(text)) > 1 else text),
+    (("{,}",), lambda text: text.replace("{,}", ",")),
+    _each("{", r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}", r" \1 "),
+    _each("T", r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)",
+          lambda match: match[1] + ",".join(match[2].split())),
+)  # fmt: skip
 
 
 def table(pairs: str) -> dict[str, str]:
@@ -406,11 +339,8 @@ _SPECIAL = re.compile(r"[\\~\u0080-\uffff]")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\\degree\b)|\\degree(?![A-Za-z])"
 )
-_REALS = re.compile(r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))(?!\s*[\^_])")
-_CLOCK = re.compile(r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))")
 _DOUBLEABLE = "|".join(sorted(COMMANDS | {*_RENAMED, *_DROPPED} - set("!()[]")))
 _DOUBLED = re.compile(rf"\\\\(?=(?:{_DOUBLEABLE})(?![A-Za-z])|[{{}}!,;])")
-_INCHES = re.compile(r"(?<=\d)''(?!')")
 _GROUPED = re.compile(r"(?<=\d)(?<!\b0)(?:\{,\}|,\\!\s*|\\!,\s*)(?=\d{3}(?!\d))")
 _EDGES = re.compile(
     r"^(?:\\(?:displaystyle|textstyle|q?quad|[,;:! ])\s*|[~\s])+|(?<!\\)(?:\\[,;:!]|~)+$"
@@ -437,28 +367,17 @@ def clean(text: str) -> str:
     if not text.isascii() or "\\mu" in text:
         text = _MICRO.sub(lambda m: "u" if len(m[0]) == 1 else r"\text{ u", plain_width(text))
     text = unwrap(text.strip())
-    text = respell(text) if text else text
     if _SPECIAL.search(text):
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
-        text = _REALS.sub(r"(-\\infty,\\infty)", text)
         text = _SCRIPT.sub(_typeset, text)
         text = _COMMAND.sub(_spell, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
-    if "''" in text:
-        text = _INCHES.sub('"', text)
-    if "..." in text:
-        text = text.replace("...", "\\ldots ")
-    if "per cent" in text:
-        text = text.replace("per cent", "percent")
-    if ".m" in text or ".M" in text:
-        text = _CLOCK.sub(r" \1m", text)
-    if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, not currency
-        text = _DOLLAR.sub(" ", text)
-    if "{" in text:
-        text = _BRACED.sub(r" \1 ", _DECIMAL.sub(".", text).replace("{,}", ","))
-    if "^" in text and "T" in text:
-        text = _ROW.sub(lambda m: m[1] + ",".join(m[2].split()), text)
+    for signs, rewritten in _REWRITINGS:
+        for sign in signs:
+            if sign in text:
+                text = rewritten(text)
+                break
     if "\n" in text:
         return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()

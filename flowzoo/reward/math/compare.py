@@ -16,7 +16,13 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.families import same_family, same_residues
 from flowzoo.reward.math.matrices import built
 from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
-from flowzoo.reward.math.sets import Linear, is_real_set, linear, same_real_set
+from flowzoo.reward.math.sets import (
+    Linear,
+    is_over_integers,
+    is_real_set,
+    linear,
+    same_real_set,
+)
 from flowzoo.reward.math.tree import (
     ExprNode,
     ParsedAnswer,
@@ -106,9 +112,10 @@ def _signed(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
 def _in_basic_units(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
     # A quantity in the basic units of its kind, if `other` is of that kind, too.
     size, of_other = size_of(quantity.unit), size_of(other.unit)
-    if size is None or of_other is None or size[0] != of_other[0] or quantity.node is None:
+    if size is None or of_other is None or quantity.node is None or size.basic != of_other.basic:
         return quantity
-    return quantity._replace(unit=size[0], node=mul((num(size[1]), quantity.node)), digits=0)
+    node = add((mul((num(size.factor), quantity.node)), num(size.start)))
+    return quantity._replace(unit=size.basic, node=node, digits=0)
 
 
 _CONSTANT = re.compile(r"[CcK]|[Cc]_\d|const(?:ant)?")
@@ -172,6 +179,8 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     ]
     if is_complex == [True, False] and "j" not in letters:
         yield {"j": const("i")}  # the imaginary unit of engineers
+    if arrows := _arrows(_letters(answer), letters):
+        yield arrows
     free = [name for name in sorted(letters) if _CONSTANT.fullmatch(name)]
     if gold.label and gold.node is not None and re.search(r"#e|sin|cos", gold.node.key):
         free = [name for name in sorted(letters) if _COEFFICIENT.fullmatch(name) or name in free]
@@ -192,6 +201,18 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
 
 
+def _arrows(own: frozenset[str], others: frozenset[str]) -> dict[str, ExprNode]:
+    # `a` for `\vec{a}` and back, where only the other answer has arrows, or none.
+    plain = {name: match[1] for name in own ^ others if (match := _ARROW.fullmatch(name))}
+    arrows = {name: letter for name, letter in plain.items() if name in own}
+    arrows = arrows or {letter: name for name, letter in plain.items()}
+    is_free = arrows.keys() <= own - others and set(arrows.values()) <= others - own
+    return {name: sym(new) for name, new in arrows.items()} if is_free else {}
+
+
+_ARROW = re.compile(r"(?:vec|overrightarrow)\((\w)\)")
+
+
 def _same_angle(a: ExprNode, b: ExprNode, is_first: bool) -> bool | None:
     # True if degrees, which are first or second, and a multiple of pi are one angle.
     degrees, radians = (a, b) if is_first else (b, a)
@@ -203,7 +224,7 @@ def _same_angle(a: ExprNode, b: ExprNode, is_first: bool) -> bool | None:
 def _units_agree(a: str, b: str, rules: Rules) -> bool:
     if rules.units == "ignored" or a == b:
         return True
-    if rules.units == "required":
+    if rules.units == "required" or "K" in (a, b):  # `42 K` may be 42 thousand
         return False
     return not a or not b or (a == "%") != (b == "%")
 
@@ -258,6 +279,8 @@ def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: i
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     """Return True if the two mean the same; None if undecided. Symmetric."""
     answer = _named_as(answer, gold)
+    if "list" in (answer.kind, gold.kind) and _has_integer_points(answer, gold):
+        return _same_line(answer, gold)
     verdict = _same_as_named(answer, gold, rules)
     if verdict is not False or (gold.node is not None and gold.node.op == "num"):
         return verdict
@@ -364,14 +387,18 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "union" and b.kind == "union":
         return _match_unordered(a.items, b.items, rules) or None
     if a.kind == b.kind:
-        return _in_order(a.items, b.items, rules) or None
+        match = _match_unordered if relations_of(a) and relations_of(b) else _in_order
+        return match(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
 
 def _is_alternative(answer: ParsedAnswer) -> bool:
-    # True if `or` joins words, letters or values of several letters; numbers may have any joint.
-    is_of_words = all(item.node is not None and item.node.op == "sym" for item in answer.items)
+    # True if `or` joins words, letters, congruences or values of several letters; numbers may have
+    # any joint.
+    is_of_words = all(
+        i.shape == "mod" or (i.node is not None and i.node.op == "sym") for i in answer.items
+    )
     return answer.shape == "or" and (is_of_words or len({i.label for i in answer.items}) > 1)
 
 
@@ -546,12 +573,15 @@ _PARAMETERS: Final = names("t s k n m r u v lambda mu alpha theta phi")
 class _Line(NamedTuple):
     start: list[Fraction]
     step: list[Fraction]
+    domains: set[bool]
+    """Whether its letter is an integer, if that is said."""
 
 
 def _line(answer: ParsedAnswer) -> _Line | None:
     # Points that depend on one letter: `(1 + t, 2)`, `x = 1 + t, y = 2`, `(1, 2) + t(1, 0)`.
     is_stated = bool(answer.label)
     items = tuple(x for x in answer.items if not (x.is_range and x.label in _PARAMETERS))
+    domains = {is_over_integers(x) for x in answer.items if x not in items}
     if answer.kind == "list" and 0 < len(items) < len(answer.items):
         answer = items[0] if len(items) == 1 else answer._replace(items=items)
         is_stated = True
@@ -566,7 +596,17 @@ def _line(answer: ParsedAnswer) -> _Line | None:
     start = [rational(line.rest) if line else None for line in lines]
     if None in start:
         return None
-    return _Line([x or Fraction(0) for x in start], [line.slope for line in lines if line])
+    steps = [line.slope for line in lines if line]
+    return _Line([x or Fraction(0) for x in start], steps, domains)
+
+
+def _has_integer_points(*answers: ParsedAnswer) -> bool:
+    # True if one of the answers is a line whose letter is an integer, so its points count.
+    return any(
+        any(map(is_over_integers, x.items)) and _line(x) is not None
+        for x in answers
+        if x.kind == "list" and (x.items[0].kind == "seq" or _are_named(x.items))
+    )
 
 
 def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
@@ -575,17 +615,28 @@ def _same_line(a: ParsedAnswer, b: ParsedAnswer) -> bool:
     first = second and _line(a)
     if first is None or second is None or len(first.start) != len(second.start):
         return False
+    domains = first.domains | second.domains
+    if len(domains) > 1:
+        return False
     ratio = _multiple(second.step, first.step)
     shift = _multiple([y - x for x, y in zip(first.start, second.start, strict=True)], first.step)
     if not ratio or shift is None:
         return False
-    return len(first.start) > 2 or (abs(ratio) == 1 and shift.denominator == 1)
+    is_real = len(first.start) > 2 and True not in domains
+    return is_real or (abs(ratio) == 1 and shift.denominator == 1)
 
 
 def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | None:
     ratios = {x / y for x, y in zip(of, step, strict=True) if y}
     is_one = len(ratios) == 1 and all(y or not x for x, y in zip(of, step, strict=True))
     return ratios.pop() if is_one else None
+
+
+def relations_of(answer: ParsedAnswer) -> list[tuple[str, ExprNode]]:
+    """The relation of an answer, or those of a chain; none if it is something else."""
+    parts = answer.items if answer.kind == "cap" else (answer,)
+    relations = [part.relation for part in parts if part.relation is not None]
+    return relations if len(relations) == len(parts) else []
 
 
 _SIGNED = ("<", "<=")

@@ -30,6 +30,7 @@ from flowzoo.reward.math.tree import (
     num,
     rational,
     substitute,
+    subtrees,
     symbols,
 )
 
@@ -160,14 +161,6 @@ def whole_key(leaf: ParsedAnswer) -> str:
         return f"° {leaf.node.key}"
     is_broken = leaf.unit != "%" and ("/" in leaf.node.key or "(^" in leaf.node.key)
     return f"value {leaf.node.key}" if is_broken else ""
-
-
-def subtrees(node: ExprNode) -> Iterator[ExprNode]:
-    """A tree and all trees in it."""
-    yield node
-    for arg in node.args:
-        if isinstance(arg, ExprNode):
-            yield from subtrees(arg)
 
 
 # An answer without these characters is not examined further.

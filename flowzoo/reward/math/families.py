@@ -95,10 +95,14 @@ def _are_angles(family: _Family) -> bool:
 
 
 def _same_members(a: _Family, b: _Family) -> bool:
-    # True if the members are the same functions of the letter.
+    # True if the members are the same functions of the letter; without names, the values of
+    # different letters are in their order.
     left = list(b.members)
+    names = [{member.label for member in family.members} for family in (a, b)]
+    is_ordered = {""} in names and any(len(x) > 1 for x in names)
     for member in a.members:
-        match = next((x for x in left if _same_member(member, a.letter, x, b.letter)), None)
+        others = left[:1] if is_ordered else left
+        match = next((x for x in others if _same_member(member, a.letter, x, b.letter)), None)
         if match is None:
             return False
         left.remove(match)

@@ -503,27 +503,19 @@ class _Parser(TokenCursor):
     def choose(self) -> ExprNode | None:
         # `{n \choose k}` or `{a \over b}`.
         close_at = self.partner[self.at]
-        idx = self.at + 1
-        while idx < close_at:
-            token = self.tokens[idx]
-            if token.kind == "c" and token.text in ("choose", "over"):
-                self.at += 1
-                top = self.inside(idx)
-                bottom = self.inside(close_at)
-                return (
-                    call("binom", [top, bottom]) if token.text == "choose" else divide(top, bottom)
-                )
-            idx = max(self.partner[idx], idx) + 1
-        return None
+        inside = self.source.top(self.at + 1, close_at)
+        idx = next((idx for idx in inside if self.tokens[idx].text in ("choose", "over")), -1)
+        if idx < 0:
+            return None
+        self.at += 1
+        top, bottom = self.inside(idx), self.inside(close_at)
+        is_choice = self.tokens[idx].text == "choose"
+        return call("binom", [top, bottom]) if is_choice else divide(top, bottom)
 
     def absolute(self) -> ExprNode:
         self.at += 1
         self.bars += 1
-        self.deeper()
-        node = self.sum()
-        self.depth -= 1
-        if not self.accept("|"):
-            raise AnswerSyntaxError
+        node = self.enclosed("|")
         self.bars -= 1
         return call("abs", [node])
 
@@ -555,13 +547,19 @@ class _Parser(TokenCursor):
                 self.at -= 1
                 self.tokens[self.at] = MathToken("w", text[len(head) :], 0)
                 return self.function(head)
-        if text.isupper() and len(text) == 2 and any(t.text == text[::-1] for t in self.tokens):
-            return call("@matmul", [sym(text[0]), sym(text[1])])  # `AB - BA` is of matrices
+        if text.isupper() and len(text) == 2 and self.is_of_matrices(text):
+            return call("@matmul", [sym(text[0]), sym(text[1])])
         if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
             last = self.postfix(self.letter(text[-1]))
             return mul([*(self.single(char) for char in text[:-1]), last])
         return self.subscripted(sym(text), text)
+
+    def is_of_matrices(self, text: str) -> bool:
+        # True for `AB` in `AB - BA`, `(AB)^{-1}` and `(AB)^T`.
+        behind = "".join(token.text for token in self.tokens[self.at : self.at + 6])
+        is_inverse = behind.startswith((")^{-1}", ")^T", ")^{T}"))
+        return is_inverse or any(token.text == text[::-1] for token in self.tokens)
 
     def differential(self, text: str) -> str:
         # The variable of `dx`, `d x` or `d\theta`.
@@ -608,7 +606,8 @@ class _Parser(TokenCursor):
         if name == "frac":
             return self.derivative() or self.fraction("frac")
         if name in ("lfloor", "lceil"):
-            return self.enclosed(name)
+            rounding = name.removeprefix("l")
+            return call(rounding, [self.enclosed(f"r{rounding}")])
         if name in ("sum", "prod", "int", "iint", "oint", "lim"):
             return self.binder(name)
         if name == "begin":
@@ -617,14 +616,14 @@ class _Parser(TokenCursor):
             return self.argument()
         return None
 
-    def enclosed(self, name: str) -> ExprNode:
-        # Read the operand between `\lfloor` or `\lceil` and its partner.
+    def enclosed(self, closing: str) -> ExprNode:
+        # Parse from here to a sign that the tokens do not pair with its opening one, and skip it.
         self.deeper()
         node = self.sum()
         self.depth -= 1
-        if not self.accept("rfloor" if name == "lfloor" else "rceil"):
+        if not self.accept(closing):
             raise AnswerSyntaxError
-        return call("floor" if name == "lfloor" else "ceil", [node])
+        return node
 
     def accented(self, name: str) -> ExprNode:
         is_letter = len(self.next_text()) == 1 and self.next_text().isalpha()

@@ -30,6 +30,7 @@ from flowzoo.reward.math.matrices import is_matrix
 from flowzoo.reward.math.precise import precise
 from flowzoo.reward.math.tree import (
     ONE,
+    ZERO,
     ExprNode,
     add,
     applied_letters,
@@ -39,11 +40,11 @@ from flowzoo.reward.math.tree import (
     num,
     rational,
     substitute,
+    subtrees,
     symbols,
     unapply,
 )
 
-_STEPS: Final = frozenset({"floor", "ceil", "mod", "sign"})
 _MOST_EDGES: Final = 24
 _MOST_POINTS: Final = 40
 _SCAN: Final = sorted(
@@ -54,33 +55,29 @@ _SCAN: Final = sorted(
 
 def edges(node: ExprNode) -> list[ExprNode]:
     """Return expressions that change sign where `node` passes from one piece to another."""
-    edges_by_key: dict[str, ExprNode] = {}
-    _collect(node, edges_by_key)
-    return list(edges_by_key.values())[:_MOST_EDGES]
+    every = chain.from_iterable(map(_own_edges, subtrees(node)))
+    return list({edge.key: edge for edge in every if symbols(edge)}.values())[:_MOST_EDGES]
 
 
-def _collect(node: ExprNode, edges_by_key: dict[str, ExprNode]) -> None:
-    new: list[ExprNode] = []
+def _own_edges(node: ExprNode) -> list[ExprNode]:
     if node.op == "call":
         name, *args = node.args
         if name in ("max", "min"):
-            new = [add((a, neg(b))) for a, b in combinations(args[:6], 2)]
-        elif name == "abs" or name in _STEPS:
-            new = args[:1]
-            if name in ("floor", "ceil"):
-                new += [add((args[0], sign)) for sign in (ONE, neg(ONE))]
-            if name == "mod":
-                new.append(add((args[0], neg(args[1]))))
-    elif node.op == "pow" and symbols(node.args[0]):
-        exponent = rational(node.args[1])
-        if exponent is None or exponent.denominator != 1:
-            new = [node.args[0]]
-    for edge in new:
-        if symbols(edge):
-            edges_by_key.setdefault(edge.key, edge)
-    for arg in node.args:
-        if isinstance(arg, ExprNode):
-            _collect(arg, edges_by_key)
+            return [add((a, neg(b))) for a, b in combinations(args[:6], 2)]
+        if name == "mod":
+            return [args[0], add((args[0], neg(args[1])))]
+        if name in ("floor", "ceil"):
+            return [add((args[0], shift)) for shift in (ZERO, ONE, neg(ONE))]
+        return args[:1] if name in ("abs", "sign") else []
+    return [node.args[0]] if _is_root(node) else []
+
+
+def _is_root(node: ExprNode) -> bool:
+    # True for a power with symbols whose exponent is no integer.
+    if node.op != "pow" or not symbols(node.args[0]):
+        return False
+    exponent = rational(node.args[1])
+    return exponent is None or exponent.denominator != 1
 
 
 def kink_points(all_edges: list[ExprNode], base: ProbePoint) -> Iterator[ProbePoint]:
@@ -214,25 +211,17 @@ def _is_far(number: Fraction) -> bool:
 
 def _bends(node: ExprNode) -> Iterator[tuple[str, ExprNode]]:
     # The functions in a tree that have edges or steps, by name; roots and powers of 0 too.
-    if node.op == "call" and node.args[0] in _BENT and symbols(node):
-        yield node.args[0], node
-    if node.op == "pow":
-        base, exponent = rational(node.args[0]), rational(node.args[1])
-        if base == 0:
-            yield "0^", node
-        if exponent is not None and exponent.denominator != 1 and symbols(node.args[0]):
-            yield "root", node
-    for arg in node.args:
-        if isinstance(arg, ExprNode):
-            yield from _bends(arg)
+    for part in subtrees(node):
+        if part.op == "call" and part.args[0] in _BENT and symbols(part):
+            yield part.args[0], part
+        if part.op == "pow" and rational(part.args[0]) == 0:
+            yield "0^", part
+        if _is_root(part) and rational(part.args[1]) is not None:
+            yield "root", part
 
 
 def _numbers(node: ExprNode) -> Iterator[Fraction]:
-    if node.op == "num":
-        yield abs(node.args[0])
-    for arg in node.args:
-        if isinstance(arg, ExprNode):
-            yield from _numbers(arg)
+    return (abs(part.args[0]) for part in subtrees(node) if part.op == "num")
 
 
 _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
@@ -380,13 +369,8 @@ def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
 
 
 def _has_branches(node: ExprNode) -> bool:
-    if node.op == "call" and node.args[0] in _BRANCHED:
-        return bool(symbols(node))
-    if node.op == "pow" and symbols(node.args[0]):
-        exponent = rational(node.args[1])
-        if exponent is None or exponent.denominator != 1:
-            return True
-    return any(_has_branches(arg) for arg in node.args if isinstance(arg, ExprNode))
+    calls = (x for x in subtrees(node) if x.op == "call" and x.args[0] in _BRANCHED)
+    return any(map(symbols, calls)) or any(map(_is_root, subtrees(node)))
 
 
 def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | None:
@@ -478,11 +462,8 @@ def _is_counted(node: ExprNode) -> bool:
 
 def _has_parity(node: ExprNode) -> bool:
     # True if a negative or complex constant has a symbolic exponent, as in `(-1)^n`.
-    if node.op == "pow" and symbols(node.args[1]):
-        base = rational(node.args[0])
-        if (base is not None and base < 0) or "#i" in node.key:
-            return True
-    return any(_has_parity(arg) for arg in node.args if isinstance(arg, ExprNode))
+    powers = (x for x in subtrees(node) if x.op == "pow" and symbols(x.args[1]))
+    return any("#i" in x.key or (rational(x.args[0]) or 0) < 0 for x in powers)
 
 
 def _agree_in_steps(

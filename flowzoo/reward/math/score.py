@@ -15,9 +15,11 @@ from typing import Final, Literal, NamedTuple
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import (
+    CLOSED,
     is_list_like,
     read_answer,
     read_as_list,
+    read_as_written,
 )
 from flowzoo.reward.math.clean import clean, is_one_group, repaired, text_form
 from flowzoo.reward.math.compare import (
@@ -26,6 +28,7 @@ from flowzoo.reward.math.compare import (
     Rules,
     UnitRule,
     is_rounding,
+    relations_of,
     same,
     solves,
 )
@@ -40,10 +43,10 @@ from flowzoo.reward.math.extract import (
     last_box,
 )
 from flowzoo.reward.math.judge import judge, warm
-from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED
 
 LETTERS: Final = "ABCDEFGHIJ"
 _LETTER = re.compile(r"[A-Ja-j]")
@@ -57,10 +60,6 @@ _ARTICLE = re.compile(r"\b[AI] (?=[a-z])")
 _MARKER = re.compile(
     r"(?:answer|choice|option|réponse|respuesta|antwort|答案|选项?)\s?(?:is|est|es|ist|是|为|:|:)?"
     r"\s?(?:\*\*|\$|\\text\{)?\s?",
-    re.IGNORECASE,
-)
-_NEGATION = re.compile(
-    r"\bnot\b|n't\b|\b(?:cannot|never|neither|nor|except|wrong|incorrect|false|eliminate|exclude)",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"[,;.:]\s|\b(?:but|since|because|and)\b")
@@ -102,7 +101,7 @@ def spoken_choice(text: str) -> str:
     """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; else empty."""
     # The letter right after the last "answer" counts, else the only separate letter.
     tail = text[-_SCANNED:]
-    is_negated = _NEGATION.search(tail) is not None
+    is_negated = DENIED.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
         behind = _STANDING.match(tail, match.end())
         if behind:
@@ -120,8 +119,8 @@ def spoken_choice(text: str) -> str:
 def _read_affirmed(tail: str) -> str:
     # The only letter in clauses without a denial: `D` in `for sure D, it can't be A`.
     clauses = _CLAUSE.split(tail)
-    plain = [clause for clause in clauses if not _NEGATION.search(clause)]
-    denied = [clause for clause in clauses if _NEGATION.search(clause)]
+    plain = [clause for clause in clauses if not DENIED.search(clause)]
+    denied = [clause for clause in clauses if DENIED.search(clause)]
     letters = {x for clause in plain for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
     refused = {x for clause in denied for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
     is_sure = len(letters) == 1 and refused and not letters & refused
@@ -145,6 +144,21 @@ class ParsedGold(NamedTuple):
     """Mantissa and decimals of a gold that is a short plain decimal."""
 
 
+_MOST_DIGITS: Final = 14
+_PLAIN_DECIMAL = re.compile(rf"-?\d{{1,{_MOST_DIGITS}}}(?:\.\d{{1,{_MOST_DIGITS}}})?", re.ASCII)
+
+
+def plain_decimal(text: str) -> tuple[int, int] | None:
+    """`(mantissa, decimals)` of a short plain decimal, else None."""
+    if _PLAIN_DECIMAL.fullmatch(text) is None:
+        return None
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    if len(whole.lstrip("-")) + len(fraction) > _MOST_DIGITS:
+        return None
+    return int(whole + fraction), len(fraction)
+
+
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
     """Read a reference answer; unless `as_given`, extract it from longer texts."""
     gold = repaired(gold[-TAIL:])
@@ -154,7 +168,7 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     if answer is not None and answer.kind == "relation" and answer.items and not answer.label:
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    plain = None if is_loose else plain_gold(source)
+    plain = None if is_loose else plain_decimal(source)
     return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
 
 
@@ -178,7 +192,7 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
-    if gold.plain is not None and (plain := plain_gold(answer)) is not None:
+    if gold.plain is not None and (plain := plain_decimal(answer)) is not None:
         return "equal" if plain == gold.plain else "different"
     literal, given = _LITERAL.fullmatch(gold.source), _LITERAL.fullmatch(answer.strip())
     if literal and given:
@@ -194,6 +208,11 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         return "too_big"
     if answer.strip() == gold.source or (parsed.text and parsed.text == gold.answer.text):
         return "equal"
+    if gold.answer.label == CLOSED and gold.answer.relation:
+        # `7 = 4 + 2 + 1` asks for a sum, of which a side of the answer has to be a spelling.
+        sides = map(read_as_written, clean(answer).split("="))
+        is_side = any(side and side.node == gold.answer.relation[1] for side in sides)
+        return "equal" if is_side else "different"
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
     try:
@@ -269,11 +288,6 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-_DENIAL = re.compile(
-    r"\b(?:not|never|no|nor|or|n?either|none|nobody|nothing|nowhere|few|hardly|half|some|false"
-    r"|wrong|without|un\w+|less|than|only|maybe"
-    r"|nicht|keine?|pas|non)\b|n't"
-)
 _WORDS = re.compile(r"[a-z' -]{3,80}")
 _ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
 _SUBJECT = re.compile(r"(.*?) (?:(?:is|are) |(?=(?:con|di)verg))")
@@ -290,7 +304,7 @@ class _Stated(NamedTuple):
 
 def _stated(text: str) -> _Stated | None:
     # What a text without a denial says of its subject: `odd` in `the function is odd`.
-    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and _DENIAL.search(text)):
+    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and HEDGED.search(text)):
         return None
     match = _SUBJECT.match(text)
     parts = (match[1], text[match.end() :]) if match else ("", text)
@@ -365,8 +379,10 @@ def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
         return False
     if kinds == {"scalar", "seq"}:
         return False
-    solvable = bool(kinds & {"union", "seq", "set"}) and bool(parsed.relation or gold.relation)
-    return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)
+    solvable = kinds & {"union", "seq", "set"} and (relations_of(parsed) or relations_of(gold))
+    return bool(solvable) or (
+        "relation" in kinds and kinds != {"relation"} and "scalar" not in kinds
+    )
 
 
 def _is_formula(answer: ParsedAnswer) -> bool:
@@ -483,40 +499,9 @@ def score_batch(
     scorer = _Scorer(options)
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(str.isdigit, golds)):
         warm()
-    plain = plain_statuses(preds, golds, options)
-    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
-        status = plain.get(idx)
-        if status is None:
-            scorer.add(pred if isinstance(pred, str) else None, gold)
-        else:
-            scorer.rows.append(status)
+    for pred, gold in zip(preds, golds, strict=True):
+        scorer.add(pred if isinstance(pred, str) else None, gold)
     return Scores.of(scorer.finish(problems), options)
-
-
-def plain_statuses(
-    preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
-) -> dict[int, MathStatus]:
-    """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
-    if options.order is not None or options.read == "answer" or not pays_to_load(len(preds)):
-        return {}
-    rows: list[int] = []
-    texts: list[str] = []
-    expected: list[tuple[int, int]] = []
-    numbers: dict[str, tuple[int, int] | None] = {}
-    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
-        if gold not in numbers:
-            numbers[gold] = plain_gold(gold)
-        number = numbers[gold]
-        if number is None or not isinstance(pred, str) or not pred.isascii() or "think>" in pred:
-            continue
-        rows.append(idx)
-        texts.append(pred)
-        expected.append(number)
-    if len(rows) < BATCH_ABOVE:
-        return {}
-    verdicts = judge_plain(texts, expected)
-    pairs = zip(rows, verdicts, strict=True)
-    return {idx: ("equal" if verdict == 2 else "different") for idx, verdict in pairs if verdict}
 
 
 def is_gradable(gold: str) -> bool:

@@ -91,9 +91,9 @@ def _sum_of_units(cleaned: str) -> ParsedAnswer | None:
     marks = _ARC if unit_name(written[0][1]) == "degree" else {"'": "ft", '"': "in"}
     parts = [(Fraction(n), marks.get(unit_name(unit)) or unit_name(unit)) for n, unit in written]
     sizes = [size_of(unit) for _, unit in parts]
-    if any(size is None or size[0] != (sizes[0] or size)[0] for size in sizes):
+    if any(size is None or size.basic != (sizes[0] or size).basic for size in sizes):
         return None
-    factors = [size[1] for size in sizes if size is not None]
+    factors = [size.factor for size in sizes if size is not None]
     if any(small >= large for large, small in pairwise(factors)):
         return None
     value = sum(count * factor for (count, _), factor in zip(parts, factors, strict=True))

@@ -25,6 +25,8 @@ _TOKEN = re.compile(
 _CONNECTED = re.compile(r"\b(and|or)\b")
 _OPEN: Final = {"(": "round", "[": "square", "{": "curly", "\\{": "set", "langle": "angle"}
 _CLOSE: Final = {")": "round", "]": "square", "}": "curly", "\\}": "set", "rangle": "angle"}
+# What an interval may end before.
+_BEHIND: Final = frozenset(("}", "\\}", ")", ",", "cup", "cap", "setminus"))
 # A half-open interval closes with the other bracket.
 _MIXED: Final = frozenset({("round", "square"), ("square", "round")})
 
@@ -47,6 +49,18 @@ class MathTokens(NamedTuple):
     # True if numbers are symbols, so that nothing is computed.
     as_written: bool = False
 
+    def top(self, start: int, end: int) -> list[int]:
+        """Indices of the tokens from `start` to `end` that are in no bracket or environment."""
+        indices, idx, depth = [], start, 0
+        while idx < end:
+            token = self.tokens[idx]
+            if token.kind == "c" and token.text in ("begin", "end"):
+                depth += 1 if token.text == "begin" else -1
+            if depth == 0:
+                indices.append(idx)
+            idx = max(self.partner[idx], idx) + 1
+        return indices
+
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
     """Tokens of a clean text, or None if brackets do not match."""
@@ -61,7 +75,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         if kind == "s":
             spaced = 2 if "\n" in body else 1
             continue
-        if kind == "n" and (depth > 0 or not thousands) and ("," in body or " " in body):
+        if kind == "n" and (depth != 0 or not thousands) and ("," in body or " " in body):
             body = re.match(r"\d+", body)[0]  # type: ignore[index]
             position = match.start() + len(body)
         if body == "!=" and not spaced and tokens and tokens[-1].kind == "n":
@@ -111,6 +125,8 @@ def _match_brackets(tokens: list[MathToken]) -> MathTokens | None:
     for idx, token in enumerate(tokens):
         if token.kind not in "pc":
             continue
+        if token.text in ("[", "]") and (outward := _outward(tokens, idx, stack)):
+            token = tokens[idx] = MathToken("p", outward, token.spaced)
         opened = _OPEN.get(token.text)
         if opened:
             stack.append((idx, opened))
@@ -124,6 +140,15 @@ def _match_brackets(tokens: list[MathToken]) -> MathTokens | None:
             start = stack.pop()[0]
             partner[start], partner[idx] = idx, start
     return None if stack else MathTokens(tokens, partner)
+
+
+def _outward(tokens: Sequence[MathToken], idx: int, stack: Sequence[tuple[int, str]]) -> str:
+    # The round bracket for the square one of an open end, `]2, 5[`; empty for others.
+    is_inside = bool(stack) and stack[-1][1] in ("round", "square")
+    if tokens[idx].text == "]":
+        return "" if is_inside else "("
+    is_last = idx + 1 == len(tokens) or tokens[idx + 1].text in _BEHIND
+    return ")" if is_inside and is_last else ""
 
 
 def significant(tokens: Sequence[MathToken]) -> int:
@@ -186,7 +211,7 @@ class TokenCursor:
     """
 
     def __init__(self, source: MathTokens, start: int, end: int) -> None:
-        self.tokens, self.partner = list(source.tokens), source.partner
+        self.source, self.tokens, self.partner = source, list(source.tokens), source.partner
         self.at, self.end, self.depth = start, end, 0
 
     def peek(self, ahead: int = 0) -> MathToken | None:
@@ -208,16 +233,11 @@ class TokenCursor:
 
     def commas(self, start: int, end: int) -> list[int]:
         """Indices of the commas of a row that are in no bracket inside it."""
-        indices, idx = [], start
-        bars = sum(token.text == "|" for token in self.tokens[start:end]) - 1
-        while idx < end:
-            token = self.tokens[idx]
-            # `P(1|2)` is a point, too.
-            is_bar = token.text == "|" and idx > start and self.tokens[idx - 1].kind == "n"
-            if token.kind == "p" and (token.text in (",", ";") or (is_bar and not bars)):
-                indices.append(idx)
-            idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
-        return indices
+        bars = [idx for idx in range(start, end) if self.tokens[idx].text == "|"]
+        # `P(1|2)` is a point, too.
+        is_bar = len(bars) == 1 and bars[0] > start and self.tokens[bars[0] - 1].kind == "n"
+        marks = (",", ";", "|") if is_bar else (",", ";")
+        return [idx for idx in self.source.top(start, end) if self.tokens[idx].text in marks]
 
     def deeper(self) -> None:
         """Count one more level of nesting.

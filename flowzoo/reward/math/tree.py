@@ -7,7 +7,7 @@ below `MAX_BITS` bits; an operation that would exceed them stays symbolic.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
@@ -130,6 +130,16 @@ def bind(name: str, variable: str, parts: Sequence[ExprNode]) -> ExprNode:
     return ExprNode("bind", (name, variable, *parts), f"({name} {variable} {inner})")
 
 
+def subtrees(node: ExprNode) -> Iterator[ExprNode]:
+    """A tree and all trees in it, from the left."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if node.op not in ("num", "sym", "const"):
+            waiting += [arg for arg in reversed(node.args) if isinstance(arg, ExprNode)]
+
+
 def symbols(node: ExprNode) -> frozenset[str]:
     """Names of the free symbols."""
     if node.op == "sym":
@@ -142,12 +152,8 @@ def symbols(node: ExprNode) -> frozenset[str]:
 
 def applied_letters(node: ExprNode) -> frozenset[str]:
     """Return the letters that were parsed as functions of the following brackets."""
-    letters = frozenset[str]().union(
-        *(applied_letters(arg) for arg in node.args if isinstance(arg, ExprNode))
-    )
-    if node.op == "call" and node.args[0].startswith("@"):
-        return letters | {node.args[0][1:]}
-    return letters
+    calls = (part.args[0] for part in subtrees(node) if part.op == "call")
+    return frozenset(name[1:] for name in calls if name.startswith("@"))
 
 
 def unapply(node: ExprNode, letters: frozenset[str]) -> ExprNode:
@@ -170,9 +176,7 @@ def _is_applied(node: ExprNode, letters: frozenset[str]) -> bool:
 
 def mentions(node: ExprNode, names: frozenset[str]) -> bool:
     """Return True if a call or binder named in `names` occurs in the tree."""
-    if node.op in ("call", "bind") and node.args[0] in names:
-        return True
-    return any(mentions(arg, names) for arg in node.args if isinstance(arg, ExprNode))
+    return any(x.op in ("call", "bind") and x.args[0] in names for x in subtrees(node))
 
 
 def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:

@@ -17,7 +17,7 @@ from flowzoo.reward.math.vocabulary import number_in_words
 # Units by name; a symbol of the SI keeps its case, and both take the prefixes of the SI.
 _NAMES: Final = table(
     "meter:m metre:m gram:g gramme:g liter:L litre:L watt:W volt:V joule:J newton:N pascal:Pa "
-    "ampere:A amp:A ohm:Ω hertz:Hz bit:b byte:B farad:F coulomb:C tesla:T henry:H kelvin:K "
+    "ampere:A amp:A ohm:Ω hertz:Hz bit:b byte:B farad:F coulomb:C tesla:T henry:H kelvin "
     "mole:mol calorie:cal kilo:kg foot:ft ft feet:ft inch:in inche:in in mile:mi mi yard:yd yd "
     "pound:lb lb lbs:lb ounce:oz oz ton:t tonne:t °:degree deg:degree degree radian:rad rad "
     "$:dollar buck:dollar usd:dollar dollar cent cents:cent hour:h hr:h hrs:h h minute:min min "
@@ -33,7 +33,7 @@ _SYMBOL = re.compile(
     r"([PTGMkKhdcmuµμnpf]?)"
     r"(m|g|s|A|K|mol|cd|Hz|N|Pa|J|W|C|V|F|Ω|S|Wb|T|H|L|l|lm|lx|Bq|Gy|Sv|eV|B|b|bar|cal|Wh|bit|byte)"
 )
-_SPELLED: Final = table("l:L K:k µ:u μ:u bit:b byte:B")
+_SPELLED: Final = table("l:L µ:u μ:u bit:b byte:B")
 _SHORT: Final = names(
     "mm cm dm km mg kg ml cl ft in yd mi oz lb lbs hr hrs min sec pm am of m² m³ pts"
 )
@@ -51,6 +51,7 @@ _NO_UNITS: Final = names(
 )
 _JOINED: Final = {"mph": "mi / h", "kph": "km / h", "kmh": "km / h", "p m": "pm", "a m": "am",
                   "basis points": "bp", "basis point": "bp"}  # fmt: skip
+_RATE = re.compile(r"^([kMGT]?[bB])ps$")
 _SCALES: Final = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
     "trillion": 10**12, "万": 10**4, "亿": 10**8, "lakh": 10**5, "crore": 10**7,
@@ -103,7 +104,9 @@ def _after(
     if cut >= end:
         return Quantity(start, end, unit, factor)
     unit_words = _words(tokens[cut:end])
-    unit_words = _JOINED.get(" ".join(unit_words).lower(), "").split() or unit_words
+    unit_words = _JOINED.get(" ".join(unit_words).lower(), "").split() or [
+        part for word in unit_words for part in _RATE.sub(r"\1 / s", word).split()
+    ]
     if unit_words and unit_words[0].lower() in _SCALES:
         factor *= _SCALES[unit_words.pop(0).lower()]
         if unit_words and unit_words[0] == "of":
@@ -185,7 +188,7 @@ def _starts_unit(tokens: Sequence[MathToken], start: int, cut: int, end: int) ->
     exponents = [i for i in counts if any(t.text == "^" for t in tokens[max(i - 3, start) : i])]
     if max(map(len, lower), default=0) < 2 and counts == exponents != []:
         return False  # `\mathbf{B}^{-1} \mathbf{C}`
-    blocked = [w for w in unit_words if not ((len(lower) > 1 and w == "K") or w in ("MN", "mN"))]
+    blocked = [word for word in unit_words if word not in ("K", "MN", "mN")]
     if not 0 < len(lower) <= 6 or any(
         w.lower() in _NO_UNITS or _ORDINALS.fullmatch(w.lower()) for w in blocked
     ):
@@ -216,6 +219,8 @@ def _is_unit_word(token: MathToken, before: MathToken) -> bool:
     word = token.text
     if token.kind != "w":
         return False
+    if before.text == "°" and word in ("C", "F"):
+        return True
     if word.lower() in _NO_UNITS:
         return False
     if not token.spaced and before.text not in ("/", ".", "-"):
@@ -257,7 +262,8 @@ def unit_name(word: str) -> str:
     if word in _NAMES:
         return _NAMES[word]
     if symbol := _SYMBOL.fullmatch(word):
-        return "".join(_SPELLED.get(part, part) for part in symbol.groups())
+        prefix, base = symbol.groups()
+        return ("k" if prefix == "K" else _SPELLED.get(prefix, prefix)) + _SPELLED.get(base, base)
     lower = word.lower()
     if word != lower and _SYMBOL.fullmatch(lower) and (word[0].islower() or lower not in _SHORT):
         return word  # `kG` and `Nm` are no `kg` and `nm`, while `KG` is
@@ -282,7 +288,7 @@ _SIZES: Final = {
     "W": (1000, "g m2 s-3"), "Hz": (1, "s-1"), "C": (1, "A s"), "V": (1, "J A-1 s-1"),
     "Ω": (1, "V A-1"), "S": (1, "A V-1"), "F": (1, "C V-1"), "Wb": (1, "V s"), "T": (1, "Wb m-2"),
     "H": (1, "Wb A-1"), "KiB": (1024, "B"), "MiB": (1024, "KiB"), "GiB": (1024, "MiB"),
-    "acre": (43_560, "ft2"), "ha": (10_000, "m2"),
+    "kelvin": (1, "K"), "acre": (43_560, "ft2"), "ha": (10_000, "m2"),
 }  # fmt: skip
 _POWERS_OF_TEN: Final = {
     "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6,
@@ -291,9 +297,25 @@ _POWERS_OF_TEN: Final = {
 _FACTOR = re.compile(r"(.+?)(-?\d+)?")
 
 
+class Size(NamedTuple):
+    """A unit in basic units; a temperature of 0 may be `start` of them."""
+
+    basic: str
+    factor: Fraction
+    start: Fraction = Fraction(0)
+
+
+_TEMPERATURES: Final = {
+    "C degree": Size("K1", Fraction(1), Fraction("273.15")),
+    "F degree": Size("K1", Fraction(5, 9), Fraction("459.67") * 5 / 9),
+}  # fmt: skip
+
+
 @lru_cache(maxsize=512)
-def size_of(unit: str) -> tuple[str, Fraction] | None:
-    """The basic units of a unit, and its size in them; None if it has no size."""
+def size_of(unit: str) -> Size | None:
+    """The size of a unit, or None."""
+    if unit in _TEMPERATURES:
+        return _TEMPERATURES[unit]
     basic: dict[str, int] = {}
     size = Fraction(1)
     for part in unit.split():
@@ -307,12 +329,12 @@ def size_of(unit: str) -> tuple[str, Fraction] | None:
             return None
         factor, rest = _SIZES.get(name, (1, ""))
         inner = size_of(rest) if rest else None
-        size *= (Fraction(factor) * (inner[1] if inner else 1)) ** power
-        for of in (inner[0] if inner else name).split():
+        size *= (Fraction(factor) * (inner.factor if inner else 1)) ** power
+        for of in (inner.basic if inner else name).split():
             base = _FACTOR.fullmatch(of)
             key, count = (base[1], int(base[2] or 1)) if base else (of, 1)
             basic[key] = basic.get(key, 0) + count * power
-    return " ".join(f"{key}{count}" for key, count in sorted(basic.items()) if count), size
+    return Size(" ".join(f"{key}{count}" for key, count in sorted(basic.items()) if count), size)
 
 
 def _name(unit_words: list[str]) -> str:

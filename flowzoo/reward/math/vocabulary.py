@@ -74,6 +74,20 @@ def is_function(word: str) -> bool:
     return name in FUNCTIONS or name in CALLED or name == "sqrt"
 
 
+_DENIALS: Final = (
+    r"not|never|cannot|(?-i:[Nn]o)|nor|n?either|none|nobody|nothing|nowhere|without|wrong|false|incorrect"
+    r"|except|exclud(?:e|ing)|eliminate|reject(?:ed)?|nicht|keine?|pas|non"
+)
+DENIED: Final = re.compile(rf"\b(?:{_DENIALS})\b|n't", re.IGNORECASE)
+"""Words that deny what they stand with."""
+HEDGED: Final = re.compile(
+    rf"\b(?:{_DENIALS}|or|less|more|least|most|than|about|between|maybe|approximately|few|hardly"
+    r"|half|some|only(?!\W*$)|unlikely)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
+    re.IGNORECASE,
+)
+"""Words that deny it or make it another claim."""
+
+
 _ONES: Final = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
     "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
@@ -145,11 +159,29 @@ def number_in_words(text: str) -> int | None:
     return total + part
 
 
+_ORDINAL = re.compile(r"((?:[a-z]+-)?)([a-z]+)")
+_IRREGULAR: Final = {
+    "first": "one", "second": "two", "third": "three", "fifth": "five", "eighth": "eight",
+    "ninth": "nine", "twelfth": "twelve",
+}  # fmt: skip
+
+
+def _ordinal(text: str) -> int | None:
+    # The number of `seventh`, `twenty-first`.
+    match = _ORDINAL.fullmatch(text)
+    if match is None or not (match[2] in _IRREGULAR or match[2].endswith("th")):
+        return None
+    stem = match[2].removesuffix("th")
+    stem = f"{stem[:-2]}y" if stem.endswith("ie") else stem
+    return number_in_words(match[1] + _IRREGULAR.get(match[2], stem))
+
+
 def spelled_out(cleaned: str) -> str:
     """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
     if not cleaned[:1].isalpha() or len(cleaned) >= 60:
         return cleaned
     number = number_in_words(cleaned)
+    number = _ordinal(cleaned.lower()) if number is None else number
     if number is not None:
         return str(number)
     head, _, rest = cleaned.partition(" ")
