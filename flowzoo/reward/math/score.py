@@ -43,6 +43,7 @@ from flowzoo.reward.math.extract import (
     last_box,
 )
 from flowzoo.reward.math.judge import judge, warm
+from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
@@ -144,21 +145,6 @@ class ParsedGold(NamedTuple):
     """Mantissa and decimals of a gold that is a short plain decimal."""
 
 
-_MOST_DIGITS: Final = 14
-_PLAIN_DECIMAL = re.compile(rf"-?\d{{1,{_MOST_DIGITS}}}(?:\.\d{{1,{_MOST_DIGITS}}})?", re.ASCII)
-
-
-def plain_decimal(text: str) -> tuple[int, int] | None:
-    """`(mantissa, decimals)` of a short plain decimal, else None."""
-    if _PLAIN_DECIMAL.fullmatch(text) is None:
-        return None
-    whole, _, fraction = text.partition(".")
-    fraction = fraction.rstrip("0")
-    if len(whole.lstrip("-")) + len(fraction) > _MOST_DIGITS:
-        return None
-    return int(whole + fraction), len(fraction)
-
-
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
     """Read a reference answer; unless `as_given`, extract it from longer texts."""
     gold = repaired(gold[-TAIL:])
@@ -168,7 +154,7 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     if answer is not None and answer.kind == "relation" and answer.items and not answer.label:
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    plain = None if is_loose else plain_decimal(source)
+    plain = None if is_loose else plain_gold(source)
     return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
 
 
@@ -192,7 +178,7 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
-    if gold.plain is not None and (plain := plain_decimal(answer)) is not None:
+    if gold.plain is not None and (plain := plain_gold(answer)) is not None:
         return "equal" if plain == gold.plain else "different"
     literal, given = _LITERAL.fullmatch(gold.source), _LITERAL.fullmatch(answer.strip())
     if literal and given:
@@ -499,9 +485,40 @@ def score_batch(
     scorer = _Scorer(options)
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(str.isdigit, golds)):
         warm()
-    for pred, gold in zip(preds, golds, strict=True):
-        scorer.add(pred if isinstance(pred, str) else None, gold)
+    plain = plain_statuses(preds, golds, options)
+    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
+        status = plain.get(idx)
+        if status is None:
+            scorer.add(pred if isinstance(pred, str) else None, gold)
+        else:
+            scorer.rows.append(status)
     return Scores.of(scorer.finish(problems), options)
+
+
+def plain_statuses(
+    preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
+) -> dict[int, MathStatus]:
+    """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
+    if options.order is not None or options.read == "answer" or not pays_to_load(len(preds)):
+        return {}
+    rows: list[int] = []
+    texts: list[str] = []
+    expected: list[tuple[int, int]] = []
+    numbers: dict[str, tuple[int, int] | None] = {}
+    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
+        if gold not in numbers:
+            numbers[gold] = plain_gold(gold)
+        number = numbers[gold]
+        if number is None or not isinstance(pred, str) or not pred.isascii() or "think>" in pred:
+            continue
+        rows.append(idx)
+        texts.append(pred)
+        expected.append(number)
+    if len(rows) < BATCH_ABOVE:
+        return {}
+    verdicts = judge_plain(texts, expected)
+    pairs = zip(rows, verdicts, strict=True)
+    return {idx: ("equal" if verdict == 2 else "different") for idx, verdict in pairs if verdict}
 
 
 def is_gradable(gold: str) -> bool:

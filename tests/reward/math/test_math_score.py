@@ -11,7 +11,7 @@ from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
 from flowzoo.reward.math.answer import _read_cached
 from flowzoo.reward.math.compare import Rules
-from flowzoo.reward.math.score import compare, plain_decimal, read_gold
+from flowzoo.reward.math.score import compare, read_gold
 from tests.tables import read_tables, shared_rows
 
 TABLES = read_tables(__file__)
@@ -31,14 +31,6 @@ def test_equal(pred, gold):
 def test_different(pred, gold):
     assert score_batch([pred], [gold], AS_GIVEN) == ([0.0], ["different"])
     assert score_batch([gold], [pred], AS_GIVEN) == ([0.0], ["different"])
-
-
-def test_plain_decimals_have_a_mantissa_and_decimals():
-    assert plain_decimal("1.50") == (15, 1)
-    assert plain_decimal("-007") == (-7, 0)
-    for text in ("1,000", "1/2", "5 cm", "", "1" * 15, "+5", "\u0664"):
-        assert plain_decimal(text) is None
-    assert score_batch(["5"], ["0.5"], AS_GIVEN).scores == [0.0]
 
 
 def test_predictions_come_first():
