@@ -272,7 +272,8 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{summary['minutes']:.1f} minutes"
     )
     for item in summary["warnings"]:
-        print(f"warning      {item['text']} [at {item['steps']} of {summary['steps']} steps]")
+        steps = summary["steps"] + (item["first"] == 0)  # step 0 is the evaluation before training
+        print(f"warning      {item['text']} [at {item['steps']} of {steps} steps]")
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")

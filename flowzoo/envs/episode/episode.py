@@ -32,6 +32,7 @@ from flowzoo.envs.episode.turn import (
     replay_trace,
 )
 from flowzoo.envs.script import (
+    CHAT_ROLES,
     RESULTS,
     Ask,
     CountedReply,
@@ -391,8 +392,9 @@ class Episode:
                 raise self._failure(str(unknown("agent", agent, agents)))
             if type(ask.messages) is not str and not is_chat(ask.messages):
                 raise self._failure(
-                    f"the prompt of {agent} must be a str or a list of messages with a role and a "
-                    f"content, both str; got {ask.messages!r:.200}"
+                    f"the prompt of {agent} must be a str or a list of messages with a role "
+                    f"({', '.join(sorted(CHAT_ROLES))}) and a str as content; got "
+                    f"{ask.messages!r:.200}"
                 )
             if ask.tools and (
                 fault := tools_fault(ask, self.workflow.tool_roles, agents[agent][0])

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.script import (
+    CHAT_ROLES,
     RESULTS,
     Advance,
     Ask,
@@ -84,7 +85,8 @@ def script_failure(
     generator: Any = script
     while generator is not None and getattr(generator, "gi_frame", None) is not None:
         frame, generator = generator.gi_frame, generator.gi_yieldfrom
-        location = frame.f_code.co_filename, frame.f_lineno
+        if frame.f_code is not Workflow.script.__code__:  # which grades what `play` has returned
+            location = frame.f_code.co_filename, frame.f_lineno
     if error is not None:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
@@ -157,7 +159,7 @@ def is_chat(seen: object) -> bool:
         if not isinstance(message, dict):
             return False
         role, content = message.get("role"), message.get("content")
-        if not (isinstance(role, str) and isinstance(content, str)):
+        if not (isinstance(role, str) and role in CHAT_ROLES and isinstance(content, str)):
             return False
     return True
 
@@ -169,8 +171,9 @@ def tools_fault(ask: Ask, roles: Sequence[str], role: str) -> str:
             f"the script offers tools to {ask.agent}, but the workflow does not declare it: set "
             f"`tool_roles = ({role!r},)`, which adds them to its observations"
         )
-    if not all(isinstance(tool, Tool) for tool in ask.tools):
-        return f"tools of {ask.agent} must be of the class Tool, got {ask.tools!r:.200}"
+    several = isinstance(ask.tools, (list, tuple))
+    if not (several and all(isinstance(tool, Tool) for tool in ask.tools)):
+        return f"tools of {ask.agent} must be a tuple of Tools, got {ask.tools!r:.200}"
     if len({tool.name for tool in ask.tools}) < len(ask.tools):
         return f"two tools of {ask.agent} have the same name"
     if type(ask.max_tool_calls) is not int or ask.max_tool_calls < 1:

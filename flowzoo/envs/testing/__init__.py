@@ -23,6 +23,7 @@ from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.author_checks import (
     CreditTraits,
     check_credit,
+    check_declared,
     check_methods,
     check_yields,
     credit_traits,
@@ -63,6 +64,7 @@ __all__ = [
     "check_api",
     "check_budget",
     "check_credit",
+    "check_declared",
     "check_ends",
     "check_forks",
     "check_gold_leaks",
@@ -88,6 +90,7 @@ __all__ = [
 ]
 
 CHECKS = (
+    check_declared,
     check_yields,
     check_ends,  # first, since the others are slow with a script that does not end
     check_methods,

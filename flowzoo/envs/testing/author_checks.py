@@ -1,15 +1,18 @@
-"""Checks of what authors forget: a `yield`, a `return`, and scores that a credit rule needs."""
+"""Checks of what authors forget: a `yield`, a version, and scores that a credit rule needs."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import agent_pay
 from flowzoo.envs.script import RESULTS, Ask, InterimScore, Outcome, RoleScore
@@ -21,13 +24,18 @@ from flowzoo.envs.testing.playthrough import (
     require,
 )
 from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import unknown
 
 ITEMS = frozenset({Ask, RoleScore, InterimScore, Outcome, *RESULTS})
 """Classes whose instances do nothing until a script yields or returns them."""
 SET = "whose order differs between processes: write a tuple, or sorted(...)"
 EPISODES = 4
 """Episodes of experts, and of random replies, whose role scores are counted."""
-Scored = Literal["every reply", "some replies", "no reply"]
+STOPPED = (
+    "an episode that is stopped raises GeneratorExit at its `yield`: write `except Exception`, and "
+    "no `yield` in `finally`"
+)
+Scored = Literal["every reply", "some replies", "no reply", "never asked"]
 
 
 class CreditTraits(NamedTuple):
@@ -55,31 +63,65 @@ class CreditTraits(NamedTuple):
 
 def credit_traits(workflow: Workflow) -> CreditTraits:
     """Play some episodes, and see which of their replies have scores."""
-    counts: dict[str, list[bool]] = {}
+    counts: dict[str, list[bool]] = {role: [] for role in workflow.role_counts()}
     episodes = [*expert_episodes(workflow, EPISODES, 0.5), *_random_episodes(workflow)]
     for episode in episodes:
         paid = episode.finished().payoffs is not None
         for turn in episode.turns:
             role = workflow.agents[turn.agent][0]
-            counts.setdefault(role, []).append(paid or turn.call in episode.role_scores)
-    scored: dict[str, Scored] = {
-        role: "every reply" if all(has) else "some replies" if any(has) else "no reply"
-        for role, has in counts.items()
-    }
-    rules = ("local", "mix") if all(has == "every reply" for has in scored.values()) else ()
+            counts[role].append(paid or turn.call in episode.role_scores)
+    scored: dict[str, Scored] = {role: _scored(has) for role, has in counts.items()}
+    rules = () if lacking_scores(scored) else ("local", "mix")
     rubric = ("rubric",) if type(workflow).rubric is not Workflow.rubric else ()
     pays = any(map(agent_pay, episodes))
     return CreditTraits(scored, pays, ("team", *rules, *rubric), workflow.replayable)
 
 
+def _scored(has: list[bool]) -> Scored:
+    if not has:
+        return "never asked"
+    return "every reply" if all(has) else "some replies" if any(has) else "no reply"
+
+
+def lacking_scores(scored: Mapping[str, Scored]) -> list[str]:
+    """Roles with replies that have no score, and which ones."""
+    lacking = ("some replies", "no reply")
+    return [f"{role} ({replies})" for role, replies in scored.items() if replies in lacking]
+
+
+def check_declared(workflow: Workflow) -> None:
+    """Check what the class declares: its name, settings, and roles with tools."""
+    cls, name = type(workflow), workflow.name
+    require(
+        re.fullmatch(r"[a-z][a-z0-9_]*_v[0-9]+", name) is not None,
+        f"the name must be small letters, digits and _ with a version, as debate_v0; got {name!r}",
+    )
+    require(
+        name not in WORKFLOWS or issubclass(cls, workflow_class(name)),
+        f"the name {name} is of a workflow of flowzoo: take another one",
+    )
+    for role in workflow.tool_roles:
+        if role not in workflow.role_counts():
+            raise unknown(f"role in `tool_roles` of {name}", role, workflow.role_counts())
+    known = {*inspect.get_annotations(Workflow), *(field.name for field in fields(workflow))}
+    for kind in cls.__mro__[: cls.__mro__.index(Workflow)]:
+        started = vars(kind).get("__post_init__")
+        require(
+            started is None or "__post_init__" in started.__code__.co_names,
+            f"{kind.__name__}.__post_init__() must call super().__post_init__()",
+        )
+        for setting, hint in inspect.get_annotations(kind).items():
+            require(
+                setting in known or "ClassVar" in str(hint),
+                f"{kind.__name__}.{setting} is no setting, since {kind.__name__} is no dataclass: "
+                "write @dataclass(frozen=True) above the class",
+            )
+
+
 def check_credit(workflow: Workflow) -> None:
     """Check that every reply has the score that the workflow's `credit` needs."""
     if workflow.credit in ("local", "mix"):
-        lacking = [
-            f"{role} ({replies})"
-            for role, replies in credit_traits(workflow).scored.items()
-            if replies != "every reply"
-        ]
+        lacking = lacking_scores(credit_traits(workflow).scored)
         require(
             not lacking,
             f"credit={workflow.credit!r} needs a score of every reply, and these roles lack some: "
@@ -107,6 +149,9 @@ def check_methods(workflow: Workflow) -> None:
             f"{method_place(cls.play)}: play() changes problem.meta, which all episodes of the "
             "problem share",
         )
+    if workflow.needs_judge:  # an unreadable verdict has no score
+        for _ in expert_episodes(replace(workflow, judge=lambda _: ""), EPISODES, 0.5):
+            pass
 
 
 def _random_episodes(workflow: Workflow) -> Iterator[Episode]:
@@ -118,7 +163,8 @@ def check_yields(workflow: Workflow) -> None:
     """Check that no item is made and then dropped for lack of a `yield` or `return`.
 
     The same of a helper that is a generator. No loop may follow the order of a set, which is
-    another one in another process. Classes without source, as of a console, pass.
+    another one in another process; no script may keep a value in the workflow, which all episodes
+    share, or catch the end of an episode. Classes without source, as of a console, pass.
     """
     for cls in type(workflow).__mro__:
         if cls is Workflow:
@@ -130,12 +176,46 @@ def check_yields(workflow: Workflow) -> None:
         file = Path(inspect.getsourcefile(cls) or "").name
         tree = ast.parse(textwrap.dedent("".join(lines)))
         for node in ast.walk(tree):
-            fault, where = "", getattr(node, "lineno", 1)
+            place: Any = node
+            fault = ""
             if isinstance(node, ast.Expr):
                 fault = _dropped(node.value, cls)
             elif isinstance(node, (ast.For, ast.comprehension)) and _is_set(node.iter):
-                fault, where = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter.lineno
-            require(not fault, f"{file}, line {first + where - 1}: {fault}")
+                fault, place = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter
+            elif isinstance(node, ast.Try) and _catches_end(node):
+                fault = STOPPED
+            elif isinstance(node, ast.FunctionDef) and (kept := _kept(node)):
+                fault = f"all episodes share {ast.unparse(kept)}: keep the value in a variable"
+                place = kept
+            line = first + getattr(place, "lineno", 1) - 1
+            require(not fault, f"{file}, line {line}: {fault}")
+
+
+def _yields(nodes: Iterable[ast.AST]) -> bool:
+    inner = (each for node in nodes for each in ast.walk(node))
+    return any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in inner)
+
+
+def _catches_end(block: ast.Try) -> bool:
+    # True if GeneratorExit, which ends a script early, would not leave it.
+    caught = [
+        handler.type is None or re.search("BaseException|GeneratorExit", ast.unparse(handler.type))
+        for handler in block.handlers
+        if not isinstance(handler.body[-1], ast.Raise)
+    ]
+    return (any(caught) and _yields(block.body)) or _yields(block.finalbody)
+
+
+def _kept(function: ast.FunctionDef) -> ast.expr | None:
+    # What a generator assigns to an attribute of its workflow.
+    if not _yields(function.body):
+        return None
+    stores = (
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    )
+    return next((node for node in stores if ast.unparse(node.value) == "self"), None)
 
 
 def _is_set(value: ast.expr) -> bool:

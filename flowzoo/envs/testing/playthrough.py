@@ -125,7 +125,13 @@ def expert_episodes(workflow: Workflow, count: int, skill: float = 1.0) -> Itera
         while not episode.done:
             for turn in episode.waiting:
                 role = workflow.agents[turn.agent][0]
-                reply: object = respond(role, turn.observe())
+                try:
+                    reply: object = respond(role, turn.observe())
+                except (TypeError, AttributeError, LookupError) as error:
+                    place = method_place(type(workflow).expert)
+                    raise AssertionError(
+                        f"{place}: expert() raised {error!r} for {role}"
+                    ) from error
                 require(
                     isinstance(reply, str),
                     f"{method_place(type(workflow).expert)}: expert() must return a text, got "

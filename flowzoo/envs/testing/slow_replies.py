@@ -21,6 +21,7 @@ from flowzoo.envs.testing.playthrough import (
     expert_replies,
     play_out,
     problem_at,
+    require,
     sampled_reply,
 )
 from flowzoo.envs.workflow import Workflow
@@ -108,6 +109,8 @@ def check_ends(workflow: Workflow) -> None:
 def check_parsers(workflow: Workflow) -> None:
     """Check that the parsers of every role read any reply within `LIMIT_S` of CPU time.
 
+    They must read the same reply twice as equal values, and an empty one never as False.
+
     A parser is checked once per role; parsers with the same name count as one.
     """
     problem = problem_at(workflow, 0)
@@ -120,10 +123,23 @@ def check_parsers(workflow: Workflow) -> None:
             parsers = [parser for parser in (turn.parse, turn.lenient) if parser is not None]
             for name, parser in zip(map(function_name, parsers), parsers, strict=True):
                 if (role, name) not in seen:
-                    read_all(f"the parser {name} of {turn.agent}", parser, replies)
+                    subject = f"the parser {name} of {turn.agent}"
+                    read_all(subject, parser, replies)
+                    _check_values(subject, parser, (*replies, *workflow.samples()))
                 seen.add((role, name))
             episode.reply(turn.agent, sampled_reply(workflow, "parsers", turn.call))
         advance(episode)
+
+
+def _check_values(subject: str, parser: Any, replies: Sequence[str]) -> None:
+    require(parser("") is not False, f"{subject} reads an empty reply as False: return None")
+    for reply in replies:
+        first, again = parser(reply), parser(reply)
+        require(
+            first == again,
+            f"{subject} reads {reply!r:.80} as {first!r:.80} and as {again!r:.80}: a value must "
+            "depend on the reply alone, and equal the same one",
+        )
 
 
 def check_readers(task: Task) -> None:

@@ -62,6 +62,7 @@ class Mine(Workflow):
 NAME = '    name = "mine_v0"\n'
 PHASE = "        drafts = yield [Ask("
 PICK = '        pick = yield Ask("picker_0", "Which, 1 or 2?", read)\n'
+TRY = f"        try:\n    {PICK}"
 SCORE = "        yield from self.score(pick, grades)\n"
 END = '        return Outcome(drafts[number].strict, grades[number].score, {"picked": number})\n'
 OUTCOME = "{}        return Outcome(drafts[0].strict, {})\n"
@@ -78,7 +79,8 @@ def end(outcome: str) -> tuple[str, str]:
 
 
 MISTAKES: dict[str, tuple[str, str, str, str]] = {
-    # name: (what is replaced, by what, the message, text of the line that is named; "": none)
+    # name: (what is replaced, by what, the message, text of the line that is named; "": none); an
+    # @ is between several replacements
     "a score without yield": (
         "yield RoleScore(pick, 0.0 ", "RoleScore(pick, 0.0 ",
         r"RoleScore\(\.\.\.\) is made and dropped: write `yield RoleScore", "RoleScore(pick",
@@ -285,6 +287,72 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "pay in a plain dict": (
         *end("Outcome(payoffs=dict.fromkeys(self.agents, 1.0))"), r"must be Payoffs\(", "def play",
     ),
+    "a name without a version": (
+        NAME, '    name = "mine"\n', "with a version, as debate_v0; got 'mine'", "",
+    ),
+    "a name of flowzoo": (
+        NAME, '    name = "voting_v0"\n', "the name voting_v0 is of a workflow of flowzoo", "",
+    ),
+    "the end of an episode that is caught": (
+        PICK, f"{TRY}        except BaseException:\n            pick = drafts[0]\n",
+        "write `except Exception`", "try:",
+    ),
+    "every error that is caught": (
+        PICK, f"{TRY}        except:\n            pick = drafts[0]\n",
+        "an episode that is stopped raises GeneratorExit", "try:",
+    ),
+    "an item after the end": (
+        PICK, f"{TRY}        finally:\n            yield InterimScore(0.5)\n",
+        "no `yield` in `finally`", "try:",
+    ),
+    "a value kept in the workflow": (
+        PICK, f"        self.turns = 1\n{PICK}", "all episodes share self.turns", "self.turns",
+    ),
+    "a setting without dataclass": (
+        NAME, f"{NAME}    rounds: int = 2\n",
+        r"Mine.rounds is no setting.*dataclass\(frozen=True\)", "",
+    ),
+    "settings that are not checked": (
+        NAME, f"{NAME}\n    def __post_init__(self):\n        pass\n\n",
+        r"must call super\(\).__post_init__\(\)", "",
+    ),
+    "tools of an unknown role": (
+        NAME, f'{NAME}    tool_roles = ("pickr",)\n', "unknown role in `tool_roles` of mine_v0", "",
+    ),
+    "a tool in place of a tuple": (
+        f"{NAME}@{PICK}",
+        f'{NAME}    tool_roles = ("picker",)\n@{PICK.replace("read)", "read, tools=TOOL)")}',
+        "tools of picker_0 must be a tuple of Tools", PICK.strip()[:25],
+    ),
+    "an unreadable verdict taken for a score": (
+        f"{NAME}@{END}",
+        f"{NAME}    asks_judge = True\n@        verdict = yield Judge(pick, 'Clear?')\n"
+        f"        number = int(verdict.score > 0.5)\n{END}",
+        "not supported between instances of .*NoneType", "number = int(verdict",
+    ),
+    "an unreadable reply read as False": (
+        "else None", "else False", "the parser read of picker_0 reads an empty reply as False", "",
+    ),
+    "a value that equals nothing": (
+        f"return text.strip() if@{SCORE}@int(pick.strict or 1)",
+        "return object() if@        yield RoleScore(pick, 1.0)\n@1",
+        "a value must depend on the reply alone", "",
+    ),
+    "a message of no role": (
+        '"Which, 1 or 2?"', '[{"role": "judge", "content": "Which?"}]',
+        "a role .assistant, system, tool, user. and a str as content", PICK.strip()[:25],
+    ),
+    "a score in place of the answer": (
+        *end("Outcome(grades[number].score)"), "an answer must be a str or None, got float",
+        "def play",
+    ),
+    "a reply in place of the answer": (
+        *end("Outcome(drafts[number])"), "an answer must be a str or None, got Reply", "def play",
+    ),
+    "an expert that raises": (
+        'return "1" if role', 'return problem.nothing if role',
+        r"expert\(\) raised AttributeError.* for picker", "def expert",
+    ),
     "a range upside down": (
         NAME, f'{NAME}    score_range = (1.0, -1.0)\n',
         "score_range must be two finite numbers", "",
@@ -317,9 +385,11 @@ def test_the_sound_script_passes(written):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_refused_where_it_is(name, written):
-    old, new, fault, place = MISTAKES[name]
-    assert old in SOUND
-    source = SOUND.replace(old, new, 1)
+    olds, news, fault, place = MISTAKES[name]
+    source = SOUND
+    for old, new in zip(olds.split("@"), news.split("@"), strict=True):
+        assert old in source
+        source = source.replace(old, new, 1)
     cls = written(source)
     with pytest.raises((AssertionError, ValueError), match=fault) as caught:
         check_workflow(make_workflow(cls))
@@ -335,6 +405,20 @@ def test_a_credit_that_lacks_scores_is_refused_with_the_roles(written):
         check_workflow(workflow)
     assert credit_traits(make_workflow(cls)).credits == ("team",)
     assert check_workflow(make_workflow(cls)).scored["picker"] == "no reply"
+
+
+def test_a_role_that_is_never_asked_is_named(written):
+    cls = written(SOUND.replace('"picker": 1', '"picker": 1, "critic": 1'))
+    traits = check_workflow(make_workflow(cls))
+    assert traits.scored["critic"] == "never asked"
+    assert traits.credits == ("team", "local", "mix")
+
+
+def test_errors_may_be_caught_and_the_end_passed_on(written):
+    caught = f"{TRY}        except Exception:\n            pick = drafts[0]\n"
+    passed = f"{TRY}        except BaseException:\n            number = 0\n            raise\n"
+    for block in (caught, passed):
+        check_workflow(make_workflow(written(SOUND.replace(PICK, block))))
 
 
 def test_enough_mistakes_are_planted():
