@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.declared import declared_types
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -47,6 +49,17 @@ def test_every_algorithm_stands_in_the_table_of_papers_once():
             assert f"(https://arxiv.org/abs/{number})" in page
     assert "| Dr. MAS [arXiv:2602.08847]" in page
     assert "[search_team_v0](../environments/search_team_v0.md)" in page
+
+
+def test_every_setting_of_a_run_stands_on_the_page_of_settings_once():
+    from pages.settings import settings_page
+
+    page = settings_page()
+    for name in declared_types(TrainConfig):
+        assert page.count(f"\n| `{name}` | ") == 1
+    assert "\n| `clip_low` | a number, ≥ 0, ≤ 1; or POLICY=VALUE | `None` | Lower clip: " in page
+    assert "| `select` | one of 'best', 'sample', 'first' | `'best'` | Candidate with which" in page
+    assert "the episode continues. A setting of algorithms that branch at every turn" in page
 
 
 def test_graphs_have_every_agent_and_the_loops_of_their_workflow():

@@ -25,6 +25,7 @@ def write_all(folder: Path) -> None:
     from pages.libraries import library_pages
     from pages.notebooks import notebook_pages
     from pages.papers import papers_page
+    from pages.settings import settings_page
 
     contents: dict[Path, str | bytes] = {
         folder / "tables" / "expectations.md": expectations_page(),
@@ -32,6 +33,7 @@ def write_all(folder: Path) -> None:
         folder / "tables" / "laptop.md": laptop_page(),
         folder / "tables" / "leaderboard.md": leaderboard_page(),
         folder / "tables" / "papers.md": papers_page(),
+        folder / "settings.md": settings_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
         **{folder / "libraries" / name: text for name, text in library_pages().items()},
