@@ -103,16 +103,16 @@ def check_declared(workflow: Workflow) -> None:
     for role in workflow.tool_roles:
         if role not in workflow.role_counts():
             raise unknown(f"role in `tool_roles` of {name}", role, workflow.role_counts())
-    known = {*inspect.get_annotations(Workflow), *(field.name for field in fields(workflow))}
+    settings = {*inspect.get_annotations(Workflow), *(field.name for field in fields(workflow))}
     for kind in cls.__mro__[: cls.__mro__.index(Workflow)]:
-        started = vars(kind).get("__post_init__")
+        initializer = vars(kind).get("__post_init__")
         require(
-            started is None or "__post_init__" in started.__code__.co_names,
+            initializer is None or "__post_init__" in initializer.__code__.co_names,
             f"{kind.__name__}.__post_init__() must call super().__post_init__()",
         )
         for setting, hint in inspect.get_annotations(kind).items():
             require(
-                setting in known or "ClassVar" in str(hint),
+                setting in settings or "ClassVar" in str(hint),
                 f"{kind.__name__}.{setting} is no setting, since {kind.__name__} is no dataclass: "
                 "write @dataclass(frozen=True) above the class",
             )
@@ -176,18 +176,18 @@ def check_yields(workflow: Workflow) -> None:
         file = Path(inspect.getsourcefile(cls) or "").name
         tree = ast.parse(textwrap.dedent("".join(lines)))
         for node in ast.walk(tree):
-            place: Any = node
+            source: Any = node
             fault = ""
             if isinstance(node, ast.Expr):
                 fault = _dropped(node.value, cls)
             elif isinstance(node, (ast.For, ast.comprehension)) and _is_set(node.iter):
-                fault, place = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter
+                fault, source = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter
             elif isinstance(node, ast.Try) and _catches_end(node):
                 fault = STOPPED
-            elif isinstance(node, ast.FunctionDef) and (kept := _kept(node)):
-                fault = f"all episodes share {ast.unparse(kept)}: keep the value in a variable"
-                place = kept
-            line = first + getattr(place, "lineno", 1) - 1
+            elif isinstance(node, ast.FunctionDef) and (store := _kept(node)):
+                fault = f"all episodes share {ast.unparse(store)}: keep the value in a variable"
+                source = store
+            line = first + getattr(source, "lineno", 1) - 1
             require(not fault, f"{file}, line {line}: {fault}")
 
 

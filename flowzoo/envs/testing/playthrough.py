@@ -128,10 +128,8 @@ def expert_episodes(workflow: Workflow, count: int, skill: float = 1.0) -> Itera
                 try:
                     reply: object = respond(role, turn.observe())
                 except (TypeError, AttributeError, LookupError) as error:
-                    place = method_place(type(workflow).expert)
-                    raise AssertionError(
-                        f"{place}: expert() raised {error!r} for {role}"
-                    ) from error
+                    fault = f"{method_place(type(workflow).expert)}: expert() raised {error!r}"
+                    raise AssertionError(f"{fault} for {role}") from error
                 require(
                     isinstance(reply, str),
                     f"{method_place(type(workflow).expert)}: expert() must return a text, got "

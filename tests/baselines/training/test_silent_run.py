@@ -67,7 +67,7 @@ def test_a_cause_is_told_once_and_by_every_process_that_goes_on(random_model, tm
     assert any("ran into the length limit" in one for one in third), "by the history, too"
 
 
-def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, caplog):
+def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, caplog, capsys):
     settings = QUICK | {"eval_problems": 8, "max_tokens": 2, "steps": 1}
     trainer = Trainer(
         start_run(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
@@ -76,7 +76,9 @@ def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, 
     update = trainer.update
     with caplog.at_level(logging.WARNING, logger="flowzoo"):
         trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)
-        trainer.train()
+        print_summary(trainer.train(), tmp_path)
+    counted = re.findall(r"\[at (\d) of (\d) steps\]", capsys.readouterr().out)
+    assert counted == [("2", "2"), ("2", "2"), ("1", "1")], "with step 0"
     said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
     assert heard == [2], "of the evaluation, and each once"
     assert said[0].startswith("generator: all 8 replies ran into the length limit of 2 tokens")
