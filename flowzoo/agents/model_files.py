@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from flowzoo.files import (
     present_digest,
     read_json,
     read_sealed,
+    replace_text,
     write_json,
 )
 
@@ -90,9 +92,24 @@ def model_source(
     check_gguf(path)
     digest = present_digest(Path(path))
     folder = cache_folder() / "gguf" / f"{Path(path).stem}-{digest[:16]}"
-    if not (folder / SOURCE_FILE).is_file():
+    if (folder / SOURCE_FILE).is_file():
+        return str(folder)
+    need_module("transformers", _PURPOSE)
+    key = hashlib.sha256(f"{path} {digest} {version('transformers')}".encode()).hexdigest()
+    refusal = cache_folder() / "refused" / key[:32]
+    if refusal.is_file():
+        raise MisreadError(refusal.read_text(encoding="utf-8"))
+    try:
         _convert(Path(path), digest, folder)
+    except MisreadError as error:
+        refusal.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(refusal, str(error))
+        raise
     return str(folder)
+
+
+class MisreadError(UsageError):
+    """A GGUF file without what is needed, or that transformers reads otherwise than it states."""
 
 
 def _convert(path: Path, digest: str, folder: Path) -> None:
@@ -102,6 +119,11 @@ def _convert(path: Path, digest: str, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         metadata = _read_metadata(path)
+        if not metadata.get("tokenizer.chat_template"):
+            raise MisreadError(
+                f"{path} holds no chat template: use the instruct version of the model, or the "
+                "model in Hugging Face layout with a chat_template.jinja"
+            )
         # Before the weights, which take most of the time.
         tokenizer = _load_tokenizer(path, metadata)
         _check_tokenizer(path, metadata, tokenizer)
@@ -159,7 +181,7 @@ def _load_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Any:
     # transformers puts its defaults in place of the file's special tokens.
     for name, number in _special_tokens(metadata):
         setattr(tokenizer, f"{name}_token", tokens[number])
-    tokenizer.chat_template = metadata.get("tokenizer.chat_template") or tokenizer.chat_template
+    tokenizer.chat_template = metadata["tokenizer.chat_template"]
     tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
     return tokenizer
 
@@ -217,7 +239,7 @@ def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
     for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         # transformers fills such weights with random numbers, or drops them, and goes on.
         if names := sorted(map(str, info[kind])):
-            raise UsageError(
+            raise MisreadError(
                 f"transformers cannot read {path}: {kind.replace('_', ' ')} {', '.join(names[:3])}"
                 f"{' ...' if len(names) > 3 else ''}. Use a model in Hugging Face layout instead."
             )
@@ -232,7 +254,7 @@ def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
     sizes = {name: tensor.shape for name, tensor in skeleton.state_dict().items()}
     for name, tensor in model.state_dict().items():
         if sizes.get(name) != tensor.shape:
-            raise UsageError(
+            raise MisreadError(
                 f"{path} is damaged: by its metadata {name} has the shape "
                 f"{tuple(sizes.get(name, ()))}, its weights have {tuple(tensor.shape)}"
             )
@@ -243,7 +265,7 @@ def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
     stated["tie_word_embeddings"] = "output.weight" not in metadata["tensors"]
     for name, value in stated.items():
         if value is not None and getattr(config, name) != value:
-            raise UsageError(
+            raise MisreadError(
                 f"{path} states {name} {value}, transformers read {getattr(config, name)}: this "
                 "version of transformers does not read it rightly; use another one, or the model "
                 "in Hugging Face layout"
@@ -271,7 +293,7 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
         if (first == [tokenizer.bos_token_id]) != bool(bos):
             problems.append(f"add_bos_token is not {bool(bos)}")
     if problems:
-        raise UsageError(
+        raise MisreadError(
             f"transformers does not read the tokenizer of {path} as it is stated there "
             f"({'; '.join(problems)}): use the model in Hugging Face layout"
         )

@@ -76,8 +76,9 @@ def write(path: Path, *, tied: bool = True, eos: int = 2, **changes: Any) -> Pat
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(eos)
     writer.add_pad_token_id(0)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_add_bos_token(changes.get("add_bos", False))
+    if changes.get("template", True):
+        writer.add_chat_template(TEMPLATE)
     for name, values in tensors(tied).items():
         if values.ndim == 2:
             packed = quantize(values, GGMLQuantizationType.Q8_0)
@@ -183,6 +184,19 @@ def test_a_damaged_file_leaves_nothing_behind(tmp_path, cache):
     with pytest.raises(UsageError, match="is damaged"):
         model_source(path)
     assert list((cache / "gguf").iterdir()) == []
+
+
+def test_a_refusal_comes_before_the_weights_and_is_kept(tmp_path, cache):
+    base = write(tmp_path / "base.gguf", template=False)
+    with pytest.raises(UsageError, match=r"base.gguf holds no chat template: use the instruct"):
+        model_source(base)
+    path = write(tmp_path / "tiny.gguf", add_bos=True)
+    for text in ("add_bos_token is not True", "as it was kept"):
+        with pytest.raises(UsageError, match=text):
+            model_source(path)
+        for kept in (cache / "refused").iterdir():
+            kept.write_text("as it was kept")
+    assert not list((cache / "gguf").iterdir())
 
 
 def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path):

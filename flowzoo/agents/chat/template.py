@@ -359,32 +359,35 @@ class ChatTokenizer:
         return value
 
     def _prompts(self, chats: Sequence[Chat]) -> list[tuple[int, ...]]:
-        begun = [(one.messages, tools) for _, tools, one in chats if one is not None]
-        asked = [*((messages, tools) for messages, tools, _ in chats), *begun]
-        texts = render(self.tokenizer, [self._filled(*chat) for chat in asked])
+        beginnings = [
+            (earlier.messages, tools) for _, tools, earlier in chats if earlier is not None
+        ]
+        rendered = [*((messages, tools) for messages, tools, _ in chats), *beginnings]
+        texts = render(self.tokenizer, [self._filled(*chat) for chat in rendered])
         texts, prompts = texts[: len(chats)], iter(texts[len(chats) :])
-        kept = list[tuple[int, ...]]()
-        for place, (_, _, one) in enumerate(chats):
-            start = 0 if one is None else self._shared(texts[place], next(prompts), one.row)
-            kept.append((*one.row.prompt, *one.row.reply) if one is not None and start else ())
-            texts[place] = texts[place][start:]
+        starts = list[tuple[int, ...]]()
+        for number, (_, _, earlier) in enumerate(chats):
+            row = None if earlier is None else earlier.row
+            start = 0 if row is None else self._shared(texts[number], next(prompts), row)
+            starts.append((*row.prompt, *row.reply) if row is not None and start else ())
+            texts[number] = texts[number][start:]
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         if not all(encoded):
             refuse(self.tokenizer, "makes an empty prompt")
-        return [(*begin, *rest) for begin, rest in zip(kept, encoded, strict=True)]
+        return [(*begin, *rest) for begin, rest in zip(starts, encoded, strict=True)]
 
     def _shared(self, text: str, prompt: str, row: SampledRow) -> int:
         # Characters of `text` that the template wrote for a prompt and the model for its reply; 0
         # if they are others, or if a token may reach beyond them. Some tokenizers drop the blank
         # with which a reply begins, unless there is a token before it.
-        before, said = (
+        before, spoken = (
             self.tokenizer.decode(
                 [*row.prompt[-1:], *reply], skip_special_tokens=False,
                 clean_up_tokenization_spaces=False,
             )
             for reply in ((), row.reply)
         )  # fmt: skip
-        begin = prompt + said.removeprefix(before)
+        begin = prompt + spoken.removeprefix(before)
         ends = text.startswith(begin) and self._special.match(text, len(begin))
         return len(begin) if ends else 0
 

@@ -131,9 +131,11 @@ def find_thoughts(tokenizer: Any, variables: Mapping[str, Any]) -> ThoughtFormat
     if _in_tags(tokenizer, variables, prompt):
         return ThoughtFormat(OPENING, CLOSING)
     # As ids, since some tokenizers drop a blank themselves.
-    asked, whole = tokenizer([prompt, plain], add_special_tokens=False)["input_ids"]
-    blanks = tokenizer.decode(whole[len(asked) :]).partition(_ANSWER)[0]
-    return ThoughtFormat(blanks=blanks if blanks.isspace() and whole[: len(asked)] == asked else "")
+    prompt_ids, whole = tokenizer([prompt, plain], add_special_tokens=False)["input_ids"]
+    blanks = tokenizer.decode(whole[len(prompt_ids) :]).partition(_ANSWER)[0]
+    return ThoughtFormat(
+        blanks=blanks if blanks.isspace() and whole[: len(prompt_ids)] == prompt_ids else ""
+    )
 
 
 def thinks_unasked(tokenizer: Any) -> bool:

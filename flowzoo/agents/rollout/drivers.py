@@ -127,8 +127,12 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
         role = agents[agent][0]
         before = None
         if turn.turn:
-            said = [one for one in episode.turns if one.agent == agent and one.tools == turn.tools]
-            before = earlier_turn(turn.messages, [(one.messages, one.row) for one in said])
+            answered = [
+                (other.messages, other.row)
+                for other in episode.turns
+                if other.agent == agent and other.tools == turn.tools
+            ]
+            before = earlier_turn(turn.messages, answered)
         values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools, before
         turns.append(quick_tuple(OpenTurn, values))
     return turns
@@ -350,7 +354,7 @@ class AECDriver:
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)
             tools = self._offered(turn.observation)
-            said = [
+            answered = [
                 (before.messages, row)
                 for before, row in self._said
                 if before.agent == turn.agent and before.tools == tools
@@ -364,7 +368,7 @@ class AECDriver:
                 "",
                 quotes,
                 tools,
-                earlier_turn(messages, said),
+                earlier_turn(messages, answered),
             )
 
     def open_turns(self) -> list[OpenTurn]:

@@ -51,7 +51,7 @@ class FinishedRun:
     step: int
     """Step of the policies, which is that of the last evaluation."""
     accepted: Mapping[str, tuple[str, ...]]
-    """Differences of accepted bases from those of the run, by policy."""
+    """Differences of accepted bases from the recorded ones, by policy."""
 
     @property
     def policy_map(self) -> PolicyMap:
