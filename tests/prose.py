@@ -24,6 +24,20 @@ LOCALS = frozenset(
     }
 )  # fmt: skip
 """Variables and parameters that do not say what they hold."""
+FUNCTIONS = frozenset(
+    {
+        "above", "after", "all", "any", "at", "before", "behind", "below", "beneath", "beside",
+        "between", "beyond", "by", "each", "from", "in", "into", "it", "like", "near", "none", "of",
+        "on", "one", "ones", "other", "others", "over", "own", "since", "that", "this", "those",
+        "through", "to", "under", "until", "what", "which", "who", "with", "within", "without",
+        "begun", "born", "bound", "broken", "built", "came", "done", "drawn", "driven", "found",
+        "given", "gone", "held", "hidden", "kept", "known", "laid", "left", "lost", "made", "met",
+        "paid", "ran", "said", "seen", "sent", "shown", "sold", "spent", "taken", "taught",
+        "thought", "told", "won", "written",
+    }
+)  # fmt: skip
+"""A function is named by a verb or by what it returns, and not by one of these alone."""
+PARTICIPLE = re.compile(r"(?!exceed|proceed|speed|succeed)[a-z]{3,}ed")
 PHRASES = re.compile(
     r"\b(whoever|whatever|somebody|nobody|meanwhile|(?:comes?|came|coming) to (?!an end)"
     r"|what (?:it|they) (?:is|are|was|were)|so many(?:-th)?|as said|stands? (?:in|for|at|on|there)"
@@ -74,6 +88,9 @@ def findings(path: Path, identifiers: Collection[str]) -> Iterator[Finding]:
     for name, line in local_names(tree):
         if name in LOCALS:
             yield Finding("local", line, name)
+    for name, line in function_names(tree):
+        if name.strip("_") in FUNCTIONS or PARTICIPLE.fullmatch(name.strip("_")):
+            yield Finding("function", line, name)
 
 
 def _prose(text: str, line: int) -> Iterator[Finding]:
@@ -110,6 +127,15 @@ def local_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
+
+
+def function_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Functions and methods with their lines; properties are not among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+            "property" in ast.unparse(decorator) for decorator in node.decorator_list
+        ):
+            yield node.name, node.lineno
 
 
 @cache

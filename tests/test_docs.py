@@ -196,7 +196,7 @@ def test_every_page_is_in_the_contents(monkeypatch):
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
     built |= {
         f"generated/tables/{name}"
-        for name in ("expectations", "gallery", "laptop", "leaderboard", "papers")
+        for name in ("expectations", "gallery", "laptop", "leaderboard", "papers", "settings")
     }
     built |= {f"generated/libraries/{name}" for name in (*LIBRARIES, "grpo")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}

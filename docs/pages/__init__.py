@@ -33,7 +33,7 @@ def write_all(folder: Path) -> None:
         folder / "tables" / "laptop.md": laptop_page(),
         folder / "tables" / "leaderboard.md": leaderboard_page(),
         folder / "tables" / "papers.md": papers_page(),
-        folder / "settings.md": settings_page(),
+        folder / "tables" / "settings.md": settings_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
         **{folder / "libraries" / name: text for name, text in library_pages().items()},

@@ -21,7 +21,7 @@ def settings_page() -> str:
         "# All settings of a run", "",
         "`flowzoo train --NAME VALUE`, `NAME = VALUE` in a file for `--config`, and "
         "`TrainConfig(NAME=VALUE)` in Python. A default of None is the algorithm's or follows from "
-        "the model. [Training](../training.md) explains them by subject.",
+        "the model. [Training](../../training.md) explains them by subject.",
     ]  # fmt: skip
     for owner, arguments in groupby(arguments_of(TrainConfig), lambda argument: argument.owner):
         title = (owner.__doc__ or "").partition("\n")[0].rstrip(".")

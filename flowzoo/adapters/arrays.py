@@ -58,7 +58,7 @@ def Choose(env: E, replies: Replies = None, *, mask: MaskPlace = "info") -> E:
     Raises:
         UsageError: no replies, equal replies, replies that are not texts, no replies for a role.
     """
-    return _changed(env, _Choice(env, replies, mask))
+    return _wrap(env, _Choice(env, replies, mask))
 
 
 def Encode(env: E, encoder: Encoder) -> E:
@@ -71,12 +71,12 @@ def Encode(env: E, encoder: Encoder) -> E:
     Raises:
         UsageError: the encoder gives no array of numbers, or later one of another shape.
     """
-    return _changed(env, _Encoding(env, encoder))
+    return _wrap(env, _Encoding(env, encoder))
 
 
 def BareInfos(env: E) -> E:
     """An environment whose infos are empty but for `action_mask`; `env.unwrapped` has them all."""
-    return _changed(env, _Change(env))
+    return _wrap(env, _Change(env))
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class _Choice(_Change):
             given = {agent: replies.get(agent, replies.get(agents[agent])) for agent in played}
         else:
             given = dict.fromkeys(played, self.workflow.samples() if replies is None else replies)
-        self.replies = {agent: _checked(agent, texts) for agent, texts in given.items()}
+        self.replies = {agent: _check_replies(agent, texts) for agent, texts in given.items()}
         counts = {agent: len(texts) for agent, texts in self.replies.items()}
         if isinstance(env, gymnasium.Env) and len({*counts.values()}) > 1:
             raise UsageError(f"the agents of a role need equal numbers of replies, got {counts}.")
@@ -300,7 +300,7 @@ class _Choice(_Change):
         return {**vars(self), "_masks": {}}  # turns hold functions
 
 
-def _checked(agent: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+def _check_replies(agent: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     if texts is None:
         raise UsageError(f"`replies` has none for {agent}: add them under its name or its role.")
     if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
@@ -324,7 +324,7 @@ def _open_turn(env: Any, agent: str) -> Turn | None:
     return next((turn for turn in waiting if turn.agent == agent), None)
 
 
-def _changed(env: Any, change: _Change) -> Any:
+def _wrap(env: Any, change: _Change) -> Any:
     if isinstance(env, ParallelEnv):
         return ChangedParallel(env, change)
     return ChangedSolo(env, change) if isinstance(env, gymnasium.Env) else ChangedAEC(env, change)

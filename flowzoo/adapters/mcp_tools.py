@@ -155,9 +155,9 @@ class McpTools:
         """
         server = self._server()
         session = server.session()
-        return [self._one(server, session, call) for call in calls]
+        return [self._call_tool(server, session, call) for call in calls]
 
-    def _one(self, server: _Server, session: ClientSession, call: ToolCall) -> str:
+    def _call_tool(self, server: _Server, session: ClientSession, call: ToolCall) -> str:
         try:
             result = server.wait(session.call_tool(call.name, dict(call.arguments)), self.seconds)
         except MCPError as error:

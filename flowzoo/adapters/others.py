@@ -51,7 +51,7 @@ class _Played:
         """Agents of yours that have not left the episode."""
         return [agent for agent in self.env.agents if agent in self.possible_agents]
 
-    def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _select_agents(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {agent: value for agent, value in values.items() if agent in self.possible_agents}
 
 
@@ -94,17 +94,17 @@ class PlayedAEC(_Played, BaseWrapper[str, Any, Any]):
     @property
     def terminations(self) -> dict[str, bool]:  # type: ignore[override]
         """Terminations by agent."""
-        return self._own(self.env.terminations)
+        return self._select_agents(self.env.terminations)
 
     @property
     def truncations(self) -> dict[str, bool]:  # type: ignore[override]
         """Truncations by agent."""
-        return self._own(self.env.truncations)
+        return self._select_agents(self.env.truncations)
 
     @property
     def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
         """Infos by agent."""
-        return self._own(self.env.infos)
+        return self._select_agents(self.env.infos)
 
 
 class PlayedParallel(_Played, BaseParallelWrapper[str, Any, Any]):
@@ -115,7 +115,7 @@ class PlayedParallel(_Played, BaseParallelWrapper[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Start an episode; see `WorkflowEnv.reset`."""
         observations, infos = self.env.reset(seed=seed, options=options)
-        return self._own(observations), self._own(infos)
+        return self._select_agents(observations), self._select_agents(infos)
 
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Submit the actions of your agents beside the replies of the others."""
@@ -126,4 +126,4 @@ class PlayedParallel(_Played, BaseParallelWrapper[str, Any, Any]):
             for agent in self.env.agents
             if agent not in self.possible_agents
         }
-        return tuple(map(self._own, self.env.step({**actions, **replies})))
+        return tuple(map(self._select_agents, self.env.step({**actions, **replies})))

@@ -32,12 +32,12 @@ class TextSpec(NonTensor):
 
     def rand(self, shape: Any = None) -> Any:
         """Texts drawn from the space, one for each element."""
-        return self._drawn(self.zero(shape))
+        return self._draw(self.zero(shape))
 
-    def _drawn(self, texts: Any) -> Any:
+    def _draw(self, texts: Any) -> Any:
         if not texts.batch_dims:
             return NonTensorData(self.prose.sample(), device=self.device)
-        return NonTensorStack(*[self._drawn(part) for part in texts.unbind(0)])
+        return NonTensorStack(*[self._draw(part) for part in texts.unbind(0)])
 
     def zero(self, shape: Any = None) -> Any:
         """The first sample of the space, for each element."""

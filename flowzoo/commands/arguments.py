@@ -217,7 +217,7 @@ def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str
         _add(parser, argument)
     try:
         given, rest = parser.parse_known_intermixed_args(
-            _repeated([_with_dashes(word) for word in line], by_name.values())
+            _repeat_options([_with_dashes(word) for word in line], by_name.values())
         )
     except argparse.ArgumentError as error:
         raise UsageError(_count_message(error, by_name.values())) from None
@@ -254,7 +254,7 @@ def _with_dashes(word: str) -> str:
     return option.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
-def _repeated(line: Sequence[str], arguments: Iterable[Argument]) -> list[str]:
+def _repeat_options(line: Sequence[str], arguments: Iterable[Argument]) -> list[str]:
     # `--lr 1e-3 judge=1e-4 voting` becomes `--lr 1e-3 --lr judge=1e-4 voting`: only NAME=VALUE
     # words go on with an option, so that a workflow may follow.
     labels, option, repeated = {a.label for a in arguments if a.takes_words}, "", list[str]()

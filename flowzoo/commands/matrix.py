@@ -70,7 +70,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
 
     if options.restart:
         move_aside(matrix, out, options)
-    runs = _chosen(training_jobs(matrix, out), options.only, matrix)
+    runs = _choose(training_jobs(matrix, out), options.only, matrix)
     if not options.table:
         check_cells(runs)
     workers = options.jobs or usable_cores()
@@ -139,7 +139,7 @@ def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
             print(f"the previous run in {folder} was moved to {moved}", file=sys.stderr)
 
 
-def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
+def _choose(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
     from flowzoo.errors import UsageError
 
     chosen = [run for run in runs if not parts or any(word in run.cell.name for word in parts)]
@@ -163,7 +163,7 @@ def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
     failed = [job for job in jobs if job.state == "failed"]
     for job in failed:
         print(f"failed: {job.title}; why: {job.log}", file=sys.stderr)
-    held = _held(jobs)
+    held = _missing_runs(jobs)
     for job, runs in held.items():
         cells = ", ".join(run.cell.name for run in runs)
         print(f"{job.title} waits for {cells}, which --only leaves out", file=sys.stderr)
@@ -178,7 +178,7 @@ def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
     return int(bool(failed or (held and not table)))
 
 
-def _held(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
+def _missing_runs(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
     # Jobs that wait for runs outside `jobs`.
     present = set(jobs)
     waits = {job: job.waits() for job in jobs if job.state == "waiting"}

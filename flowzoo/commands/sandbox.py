@@ -116,11 +116,11 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
     results = list(_with_progress(findings))
     table = Table("category", "program", "expected", "got", "held", "note")
     for finding in results:
-        word, color = _held(finding)
+        word, color = _verdict(finding)
         cells = (finding.category, finding.name, finding.expected, finding.got)
         table.add_row(*map(Text, cells), Text(word, color), Text(finding.note))
     console.print(table)
-    counts = Counter(_held(finding)[0] for finding in results)
+    counts = Counter(_verdict(finding)[0] for finding in results)
     console.print(", ".join(f"{count} {word}" for word, count in counts.items()))
     limits = backend_spec(sandbox.tier).limitations
     if limits:
@@ -130,7 +130,7 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
     return results
 
 
-def _held(finding: ProbeResult) -> tuple[str, str]:
+def _verdict(finding: ProbeResult) -> tuple[str, str]:
     if finding.ok:
         return "held", "green"
     return ("BROKEN", "bold red") if finding.promised else ("not promised", "yellow")

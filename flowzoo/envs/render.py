@@ -317,27 +317,27 @@ def picture_lines(episode: Episode) -> list[TextLine]:
     """Lines of the transcript so far, of any length."""
     roles = list(episode.workflow.role_counts())
     lines = [TextLine(f"{episode.workflow.name} · {episode.problem.id}", "dim")]
-    lines += _all(printable(episode.problem.text), "plain")
+    lines += _text_lines(printable(episode.problem.text), "plain")
     for turn in episode.turns:
         if turn.slot == 0 and turn.phase > 0:
             lines += _remarks(episode, turn.phase - 1)
         role = episode.workflow.agents[turn.agent][0]
         lines.append(TextLine("", "plain"))
         lines.append(TextLine(turn.agent, COLORS[roles.index(role) % len(COLORS)]))
-        lines += _all(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
+        lines += _text_lines(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
     if episode.done:
         if episode.turns:
             lines += _remarks(episode, episode.turns[-1].phase)
         color = "green" if (episode.finished().score or 0.0) > 0 else "red"
-        lines += [TextLine("", "plain"), *_all(verdict(episode), color)]
-        lines += _all(printable(facts_line(episode)), "dim")
+        lines += [TextLine("", "plain"), *_text_lines(verdict(episode), color)]
+        lines += _text_lines(printable(facts_line(episode)), "dim")
     return lines
 
 
 _WAITING = TextLine("  …", "dim")
 
 
-def _all(text: str, color: str, indent: str = "") -> list[TextLine]:
+def _text_lines(text: str, color: str, indent: str = "") -> list[TextLine]:
     return [TextLine(indent + line, color) for line in text.split("\n")]
 
 

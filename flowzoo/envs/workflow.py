@@ -389,7 +389,7 @@ class Workflow:
                 f"highest, got {self.score_range!r}."
             )
 
-    def _scaled(self, outcome: Outcome) -> Outcome:
+    def _scale(self, outcome: Outcome) -> Outcome:
         low, high = self.score_range
         score: Any = outcome.score
         if not (type(score) is float and low <= score <= high):  # never of NaN
@@ -409,7 +409,7 @@ class Workflow:
             return outcome
         return outcome._replace(score=(float(score) - low) / (high - low))
 
-    def _paid(self, outcome: Outcome, payoffs: object) -> Outcome:
+    def _pay(self, outcome: Outcome, payoffs: object) -> Outcome:
         if not isinstance(payoffs, Payoffs):
             raise UsageError(f"payoffs must be Payoffs({{agent: pay}}), got {payoffs!r:.60}")
         returns = payoffs.returns
@@ -603,8 +603,8 @@ class Workflow:
                 "end it with `return Outcome(answer=...)`"
             )
         if outcome.payoffs is not None:
-            outcome = self._paid(outcome, outcome.payoffs)
+            outcome = self._pay(outcome, outcome.payoffs)
         if outcome.score is not None:
-            return self._scaled(outcome)
+            return self._scale(outcome)
         graded = yield Grade(outcome.answer)
         return Outcome(outcome.answer, graded.score, outcome.facts)

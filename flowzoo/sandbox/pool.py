@@ -293,7 +293,7 @@ def serve(setup: str, memory_bytes: int, parent: int, fresh: int) -> NoReturn:
         deadline, length = _JOB.unpack(header)
         job = jobs.read(length)
         if not fresh:
-            _write_reply(replies, *_timed(handler, job, deadline))
+            _write_reply(replies, *_run_with_timers(handler, job, deadline))
             continue
         near, far = os.pipe()
         child = os.fork()
@@ -347,7 +347,7 @@ def _processor_time(pid: int, wall: float) -> float:
         return wall
 
 
-def _timed(handler: Handler, job: bytes, deadline: float) -> tuple[int, bytes]:
+def _run_with_timers(handler: Handler, job: bytes, deadline: float) -> tuple[int, bytes]:
     # The kernel ends this process at a limit, and the signal tells the caller which it was.
     signal.setitimer(signal.ITIMER_PROF, deadline)
     signal.setitimer(signal.ITIMER_REAL, MOST_WALL * deadline)

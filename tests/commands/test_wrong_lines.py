@@ -54,7 +54,7 @@ from flowzoo.envs.tasks import split_of
 class Few(MathTask):
     """Eighty problems."""
 
-    def _generated(self, index, split):
+    def _generate(self, index, split):
         for step in range(80):
             first = (index + step) % 80
             text = f"What is {first} + 3?"

@@ -44,18 +44,18 @@ class Pace:
     def __init__(self, requests: int, tokens: int) -> None:
         """Set the limits; 0: none."""
         self._most, self._most_tokens = requests, tokens
-        self._sent: deque[list[float]] = deque()  # time and tokens of each request
+        self._message_row: deque[list[float]] = deque()  # time and tokens of each request
 
     def delay(self, now: float, tokens: int) -> float:
         """Seconds until a request of `tokens` may be sent; 0: it may be sent `now`."""
-        while self._sent and self._sent[0][0] <= now - _SPAN:
-            self._sent.popleft()
+        while self._message_row and self._message_row[0][0] <= now - _SPAN:
+            self._message_row.popleft()
         ends = float("-inf")
-        if self._most and len(self._sent) >= self._most:
-            ends = self._sent[-self._most][0]
+        if self._most and len(self._message_row) >= self._most:
+            ends = self._message_row[-self._most][0]
         if self._most_tokens:
-            total = tokens + sum(count for _, count in self._sent)
-            for start, count in self._sent:
+            total = tokens + sum(count for _, count in self._message_row)
+            for start, count in self._message_row:
                 if total <= self._most_tokens:
                     break
                 total -= count
@@ -66,7 +66,7 @@ class Pace:
         """Count a request; its entry [time, tokens] takes the real number of tokens later."""
         entry = [now, float(tokens)]
         if self._most or self._most_tokens:
-            self._sent.append(entry)
+            self._message_row.append(entry)
         return entry
 
 
@@ -278,7 +278,7 @@ def size(messages: Sequence[Message]) -> int:
     return sum(len(message["content"]) for message in messages)
 
 
-def _sent(message: Message) -> dict[str, Any]:
+def _message_row(message: Message) -> dict[str, Any]:
     # As endpoints take it: arguments are JSON in a text.
     row: dict[str, Any] = {**message, "content": encodable(message["content"])}
     if "tool_calls" in message:
@@ -487,7 +487,7 @@ class OpenAIPolicy:
         sampling = self.sampling
         fields = {
             "model": self.model,
-            "messages": [_sent(message) for message in messages],
+            "messages": [_message_row(message) for message in messages],
             **({"tools": [tool.schema() for tool in request.tools]} if request.tools else {}),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -609,7 +609,7 @@ class OpenAIPolicy:
         except TimeoutError:
             return Failure(f"no answer within {self.endpoint.timeout:g} s", "retry")
         except self._httpx.HTTPError as error:
-            return Failure(self._redacted(f"{type(error).__name__}: {error}", key), "retry")
+            return Failure(self._redact(f"{type(error).__name__}: {error}", key), "retry")
         seconds = time.perf_counter() - start
         try:
             answer = reply.json()
@@ -628,7 +628,7 @@ class OpenAIPolicy:
     def _failure(
         self, status: int, reply: httpx.Response, body: dict[str, Any], key: str
     ) -> Failure:
-        message = self._redacted(reply.text, key)
+        message = self._redact(reply.text, key)
         problem = f"status {status}: {message}"
         if is_retried(status):
             wait = wait_asked(reply.headers, time.time())
@@ -653,7 +653,7 @@ class OpenAIPolicy:
             completion = read_completion(body, self.thinking, tools)
             filtered = was_filtered(body)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
-            return Failure(f"not a chat completion: {self._redacted(reply.text, key)}", "final")
+            return Failure(f"not a chat completion: {self._redact(reply.text, key)}", "final")
         if completion.usage is not None:
             self.stats.prompt_tokens += completion.usage.prompt or 0
             self.stats.output_tokens += completion.usage.output or 0
@@ -674,7 +674,7 @@ class OpenAIPolicy:
         return bool(refused)
 
     @staticmethod
-    def _redacted(text: str, key: str) -> str:
+    def _redact(text: str, key: str) -> str:
         clean = text.replace(key, "[redacted]") if key else text
         return clean if len(clean) <= 500 else f"{clean[:500]}…"
 

@@ -96,9 +96,9 @@ def read_request(raw: bytes, team: Team) -> ServedRequest:
     return ServedRequest(
         model,
         _messages(body.get("messages")),
-        _within(body, "n", 1, team.max_open) or 1,
+        _number(body, "n", 1, team.max_open) or 1,
         read_stops(body.get("stop")),
-        secrets.randbelow(_SEEDS) if seed is None else _within(body, "seed", -_SEEDS, _SEEDS - 1),
+        secrets.randbelow(_SEEDS) if seed is None else _number(body, "seed", -_SEEDS, _SEEDS - 1),
         _cap(body, model == team.workflow),
         stream,
         _switch(body, "stream_options", "include_usage", stream),
@@ -117,7 +117,7 @@ def _check_sampling(body: Mapping[str, Any], team: Team) -> None:
             raise RefusalError(400, "unsupported_value", message, name)
 
 
-def _within(body: Mapping[str, Any], name: str, low: int, high: int) -> Any:
+def _number(body: Mapping[str, Any], name: str, low: int, high: int) -> Any:
     value = body.get(name)
     if value is not None and not low <= value <= high:
         message = f"`{name}` must be {low} to {high}."
@@ -133,7 +133,7 @@ def _cap(body: Mapping[str, Any], by_team: bool) -> int | None:
         )
         raise RefusalError(400, "unsupported_parameter", message, "max_completion_tokens")
     caps = [
-        _within(body, name, 1, 2**31)
+        _number(body, name, 1, 2**31)
         for name in ("max_tokens", "max_completion_tokens")
         if body.get(name) is not None
     ]

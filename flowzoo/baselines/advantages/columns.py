@@ -94,25 +94,25 @@ class CallColumns:
 
     def codes(self, name: str) -> Codes:
         """The codes of a column of ids, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._kept(name), np.int32)
+        return np.frombuffer(self._column(name), np.int32)
 
     def ids(self, name: str) -> list[Hashable]:
         """The distinct ids of a column; `ids[codes]` is the column."""
-        self._kept(name)
+        self._column(name)
         return list(self._books[name])
 
     def kinds(self, name: str) -> int:
         """Number of distinct ids in a column."""
-        self._kept(name)
+        self._column(name)
         return len(self._books[name])
 
     def numbers(self, name: str) -> Floats:
         """A column of numbers, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._kept(name), np.float64)
+        return np.frombuffer(self._column(name), np.float64)
 
     def flags(self, name: str) -> Bools:
         """A column of flags, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._kept(name), np.bool_)
+        return np.frombuffer(self._column(name), np.bool_)
 
     def where(self, row: int) -> str:
         """Names a row in error messages."""
@@ -123,7 +123,7 @@ class CallColumns:
         }
         return f"row {row} ({', '.join(f'{name} {value!r}' for name, value in ids.items())})"
 
-    def _kept(self, name: str) -> array[Any]:
+    def _column(self, name: str) -> array[Any]:
         if name not in self._arrays:
             raise UsageError(
                 f"these columns were made without {name!r}; they hold {', '.join(self._arrays)}."
@@ -150,7 +150,7 @@ class Groups:
         names = tuple(dict.fromkeys(names))
         key = frozenset(names)
         if key not in self._found:
-            self._found[key] = self._one(names[0]) if len(names) == 1 else self._many(names)
+            self._found[key] = self._group_index(names[0]) if len(names) == 1 else self._many(names)
         return self._found[key]
 
     def keys(self, names: Sequence[str]) -> list[tuple[Hashable, ...]]:
@@ -163,7 +163,7 @@ class Groups:
         ]
         return list(zip(*columns, strict=True))
 
-    def _one(self, name: str) -> GroupIndex:
+    def _group_index(self, name: str) -> GroupIndex:
         # Codes of a column are numbered by first appearance already.
         codes = self.codes(name)
         return GroupIndex(codes, first_rows(codes))

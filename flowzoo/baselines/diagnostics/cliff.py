@@ -82,7 +82,7 @@ def find_cliff(
     # The best of many noisy evaluations is too good by chance, so the peak is cross-fitted: chosen
     # on one half of the items, scored on the other. The threshold of arXiv 2605.24202 is not
     # public; this one is ours.
-    runs = _checked(scores, steps)
+    runs = _check_scores(scores, steps)
     lasts = [LAST] if runs.shape[1] >= LAST + 2 else [runs.shape[1] - 2]
     lasts += [last for last in FALLING if last <= runs.shape[1] - 2]
     rng = np.random.default_rng(seed)
@@ -189,7 +189,7 @@ def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
     return discovered.tolist()
 
 
-def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
+def _check_scores(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
     runs = [np.asarray(run, np.float64) for run in scores]
     shapes = {run.shape for run in runs}
     if len(shapes) != 1 or runs[0].ndim != 2 or runs[0].shape[0] != len(steps):

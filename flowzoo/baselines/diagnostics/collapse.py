@@ -50,20 +50,20 @@ def find_collapse(rows: Sequence[Row]) -> Collapse | None:
     evaluations = [row for row in rows if row.get("eval/scores")]
     if len(evaluations) < 3:
         return None
-    return next(_found(evaluations), None)
+    return next(_find_each(evaluations), None)
 
 
-def _found(evaluations: Sequence[Row]) -> Iterator[Collapse]:
+def _find_each(evaluations: Sequence[Row]) -> Iterator[Collapse]:
     yield from _falls(evaluations)
     for name, (role, phrase) in _CHECKED.items():
         yield from _blind(evaluations, name, role, phrase)
-    yield from _lost(evaluations, "eval/share/any_correct", "candidates", "the candidates",
+    yield from _find_loss(evaluations, "eval/share/any_correct", "candidates", "the candidates",
                      "of the episodes have a right one")  # fmt: skip
     start = "eval/strict/"
     for name in evaluations[-1]:
         if name.startswith(start):
             phrase = "of its replies are read by the strict parser"
-            yield from _lost(evaluations, name, "form", name.removeprefix(start), phrase)
+            yield from _find_loss(evaluations, name, "form", name.removeprefix(start), phrase)
 
 
 def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
@@ -100,7 +100,7 @@ def _blind(evaluations: Sequence[Row], name: str, role: str, phrase: str) -> Ite
         yield _collapse(evaluations, "checker", role, text)
 
 
-def _lost(
+def _find_loss(
     evaluations: Sequence[Row], name: str, kind: CollapseKind, what: str, phrase: str
 ) -> Iterator[Collapse]:
     share, cases = _shares(evaluations, name)

@@ -141,11 +141,11 @@ class ReplicaEngines(PolicyEngines):
                 for number in those
             ]  # fmt: skip
             for number, future in zip(those, engine.submit(jobs), strict=True):
-                logps[number].append(_scored(engine, future))
+                logps[number].append(_wait_for_score(engine, future))
         return logps
 
 
-def _scored(engine: VLLMEngine, future: Future[GenerationOutput]) -> float:
+def _wait_for_score(engine: VLLMEngine, future: Future[GenerationOutput]) -> float:
     if wait([future], CHANGED_WITHIN_S).not_done:
         engine.give_up(f"it has not read a prompt in {CHANGED_WITHIN_S:g} s")
     score = future.result().score

@@ -182,7 +182,7 @@ class ForwardPass:
                     chunk=self.config.vocabulary_chunk,
                 )  # fmt: skip
             else:
-                logps, entropies, kept_tokens = self._renormalized(
+                logps, entropies, kept_tokens = self._renormalize(
                     states, head, batch, entropy, kept_tokens
                 )
         return ForwardOutput(logps, entropies, kept_tokens, states.detach())
@@ -247,7 +247,7 @@ class ForwardPass:
         lower = self.config.compute == "bfloat16"
         return torch.autocast(self._device.type, torch.bfloat16, enabled=lower)
 
-    def _renormalized(
+    def _renormalize(
         self, states: Tensor, head: OutputHead, batch: Microbatch, entropy: Entropy,
         kept_tokens: KeptTokens | None,
     ) -> tuple[Tensor, Tensor | None, KeptTokens]:  # fmt: skip

@@ -67,7 +67,7 @@ class LossGradient:
         for part in parts:
             micro = role_microbatches(part, self.config, self._layout).values()
             for turn, batches in enumerate(micro):
-                for rows in self._own(batches, turn):
+                for rows in self._local_parts(batches, turn):
                     seen = self.forward.old_logps(self._model, [row.call for row in rows])
                     old_logps |= dict(zip((row.index for row in rows), seen, strict=True))
         return old_logps
@@ -103,7 +103,7 @@ class LossGradient:
     ) -> TokenSums:
         """Add the gradient of all `parts`, on whichever rank, to the parameters'."""
         # A loss that is not finite on one rank is raised on all, once no rank waits for a pass.
-        local_parts, local_sums, error = self._own(parts, turn), TokenSums(), None
+        local_parts, local_sums, error = self._local_parts(parts, turn), TokenSums(), None
         count = len(self.learner_group.local_parts(parts, turn))  # the others are stand-ins
         for number, part in enumerate(local_parts):
             self.learner_group.set_gradient_sync(self._model, number == len(local_parts) - 1)
@@ -127,7 +127,7 @@ class LossGradient:
             sums = sums + rank_sums
         return sums
 
-    def _own(
+    def _local_parts(
         self, parts: Sequence[Sequence[TrainingRow]], turn: int
     ) -> list[Sequence[TrainingRow]]:
         # Where a forward pass is a collective operation every rank computes as many microbatches:

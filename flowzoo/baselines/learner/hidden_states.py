@@ -171,9 +171,9 @@ def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) 
     use_packed_attention(model)
     packed = _packed_hidden(model, ids, lay_out(tree).to(model.device))[0]
     for row, path, lone_logps in zip(rows, tree.paths, alone, strict=True):
-        if not _near(packed[path], lone_logps):
+        if not _is_close(packed[path], lone_logps):
             return "its hidden states are not those of single rows"
-        if not _near(_alone(model, row), lone_logps):
+        if not _is_close(_alone(model, row), lone_logps):
             return "single rows would become others"
     return ""
 
@@ -184,7 +184,7 @@ def _alone(model: PreTrainedModel, row: list[int]) -> Tensor:
     return body_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
 
 
-def _near(left: Tensor, right: Tensor) -> bool:
+def _is_close(left: Tensor, right: Tensor) -> bool:
     close = 5e-2 if left.dtype in (torch.bfloat16, torch.float16) else 1e-3
     return torch.allclose(left, right, rtol=close, atol=close)
 

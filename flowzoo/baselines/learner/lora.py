@@ -185,7 +185,7 @@ class LoraWeights:
 
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
         """Copy `state` into the adapter."""
-        check_names(state, self._own(), source)
+        check_names(state, self._adapter_state(), source)
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in state.items():
@@ -195,10 +195,10 @@ class LoraWeights:
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """Whole tensors of the adapter, by name."""
-        adapter = whole(self._own(), keep=keep)
+        adapter = whole(self._adapter_state(), keep=keep)
         return {name: value.contiguous() for name, value in adapter.items()}
 
-    def _own(self) -> dict[str, torch.Tensor]:
+    def _adapter_state(self) -> dict[str, torch.Tensor]:
         state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
         return {f"{_PREFIX}{name}": value for name, value in state.items()}
 

@@ -47,7 +47,7 @@ def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None
             continue
         whole = _whole_seconds(run)
         if whole is None:
-            whole = _like(run, measured)
+            whole = _estimate(run, measured)
         left.append(whole * (1 - _done_part(run)))
     return max(max(left), sum(left) / workers) if left else 0.0
 
@@ -60,7 +60,7 @@ def as_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _like(run: TrainingJob, measured: Sequence[tuple[TrainingJob, float]]) -> float:
+def _estimate(run: TrainingJob, measured: Sequence[tuple[TrainingJob, float]]) -> float:
     same = [seconds for other, seconds in measured if other.cell.name == run.cell.name]
     kind = (run.config.workflow, run.config.model)
     near = [

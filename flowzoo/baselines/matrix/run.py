@@ -77,7 +77,7 @@ def _adopt(run: TrainingJob) -> None:
     if path.exists():
         # The folder may have moved, so its path is not compared. Settings that both leave open keep
         # the values that the run began with.
-        begun = _begun(run.folder)
+        begun = _earlier_settings(run.folder)
         saved = replace(load_config(str(path)), out=run.config.out)
         saved = without_models(saved, begun)
         comparable = replace(saved, token_budget=0) if run.cell.control else saved
@@ -95,7 +95,7 @@ def _adopt(run: TrainingJob) -> None:
         run.state = "waiting"  # its process repairs the summary, or reports the damage
 
 
-def _begun(folder: Path) -> Mapping[str, Any]:
+def _earlier_settings(folder: Path) -> Mapping[str, Any]:
     # Its own process reports a damaged folder.
     try:
         earlier = earlier_run(folder)

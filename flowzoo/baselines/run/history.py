@@ -44,7 +44,7 @@ class Earlier(NamedTuple):
 def earlier_run(root: Path) -> Earlier | None:
     """Read the settings of the run in `root`; None if there is none."""
     with reading(root):
-        begun = _begun(root)
+        begun = _has_begun(root)
     # A damaged `run.json` is replaced by the settings in the newest checkpoint.
     path, newest = root / RECORD, _newest(root / "checkpoints")
     models = newest.models if newest else {}
@@ -135,7 +135,7 @@ def clear_summary(root: Path, aside: Aside, step: int) -> None:
     aside.take(path)
 
 
-def _begun(root: Path) -> bool:
+def _has_begun(root: Path) -> bool:
     path = root / METRICS
     rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
     return rows or bool(step_folders(root / "checkpoints")) or any(find_measurements(root))

@@ -63,10 +63,10 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
         )
     # Every variant, so that a mistake in one shows before it is asked for.
     configs = {
-        key: from_table(_changed(table | fields, changes), f"{path}, table [{key}]")
+        key: from_table(_merge(table | fields, changes), f"{path}, table [{key}]")
         for key, fields in variants.items()
     }
-    return configs[variant] if at else from_table(_changed(table, changes), str(path))
+    return configs[variant] if at else from_table(_merge(table, changes), str(path))
 
 
 def _read_config(name: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
@@ -81,7 +81,7 @@ def _read_config(name: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     return *read_toml("config", name, FOLDER), changes
 
 
-def _changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`table` with `changes`, which replace only `options` of the same names."""
     if not changes:
         return dict(table)

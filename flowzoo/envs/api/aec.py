@@ -280,9 +280,9 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         turn = self._prompts.get(agent)
         if turn is None and agent not in self.observation_spaces:
             raise unknown("agent", agent, self.possible_agents)
-        return self._seen(agent, turn)
+        return self._observation(agent, turn)
 
-    def _seen(self, agent: str, turn: Turn | None) -> dict[str, list[Message]]:
+    def _observation(self, agent: str, turn: Turn | None) -> dict[str, list[Message]]:
         seen = {"messages": turn.observe() if turn is not None else []}
         if self.workflow.tool_roles and self.workflow.agents[agent][0] in self.workflow.tool_roles:
             seen["tools"] = [tool.schema() for tool in turn.tools] if turn is not None else []
@@ -297,7 +297,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         agent = self.agent_selection
         turn = self._prompts.get(agent)
         return (
-            self._seen(agent, turn) if observe else None,
+            self._observation(agent, turn) if observe else None,
             self._cumulative_rewards[agent],
             self.terminations[agent],
             self.truncations[agent],

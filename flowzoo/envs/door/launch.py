@@ -131,10 +131,10 @@ class ProgramThreads:
             )
             return
         self._runs.add(run)
-        args = (run, base_url, self._ended, asyncio.get_running_loop())
+        args = (run, base_url, self._finish, asyncio.get_running_loop())
         threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
 
-    async def _ended(self, run: ProgramRun, *end: Any) -> None:
+    async def _finish(self, run: ProgramRun, *end: Any) -> None:
         self._runs.discard(run)
         await ends_noticed()  # the program may have left a reply unread just now
         run.finish(*end)
@@ -166,11 +166,11 @@ def _call(
         else:
             end = ("crash", f"expected a str as its result, got {type(answer).__name__}", None)
     except BaseException as error:  # also SystemExit, which ends the program
-        end = ("crash", clean(_described(error), base_url, run.key), None)
+        end = ("crash", clean(_describe(error), base_url, run.key), None)
     asyncio.run_coroutine_threadsafe(ended(run, *end), loop)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     # The first frames are internal (and asyncio's for an async program).
     frames = [
         frame

@@ -203,9 +203,9 @@ class ProgramRun:
             return Progress((), self.end)
         for entry in self.open:
             entry.seen = True
-        return Progress(tuple(self._sorted(entry.request for entry in self.open)))
+        return Progress(tuple(self._sort(entry.request for entry in self.open)))
 
-    def _sorted(self, requests: Any) -> list[ProgramRequest]:
+    def _sort(self, requests: Any) -> list[ProgramRequest]:
         order = {name: number for number, name in enumerate(self.program.models)}
         return sorted(
             requests,

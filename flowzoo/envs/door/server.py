@@ -155,7 +155,7 @@ class Door:
         try:
             for exchange in effect.history if fresh else effect.history[-1:]:
                 if fresh and not await run.reach(exchange.requests):
-                    raise _diverged(run)
+                    raise _divergence(run)
                 run.answer(exchange)
             return run, await run.pause()
         except BaseException:
@@ -197,7 +197,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _diverged(run: ProgramRun) -> DivergedError:
+def _divergence(run: ProgramRun) -> DivergedError:
     models = ", ".join(entry.request.model for entry in run.open) or "nothing"
     how = f"ended by {run.end.status} ({run.end.reason})" if run.end else f"asked {models}"
     return DivergedError(

@@ -40,10 +40,10 @@ def read_tools(body: Mapping[str, Any]) -> ToolOffer:
     several = body.get("parallel_tool_calls")
     if several not in (None, True, False):
         raise wrong("true or false", several, "parallel_tool_calls")
-    return _chosen(body.get("tool_choice"), tools, 1 if several is False else MOST_CALLS)
+    return _tool_offer(body.get("tool_choice"), tools, 1 if several is False else MOST_CALLS)
 
 
-def _chosen(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
+def _tool_offer(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
     if choice == "none" or (not tools and choice in (None, "auto")):
         return ToolOffer()
     if choice in (None, "auto"):

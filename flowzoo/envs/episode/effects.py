@@ -36,7 +36,7 @@ def resolve(
         UsageError: one of the effects is a `Judge`, and `judge` is None.
     """
     if {type(effect) for _, effect in jobs} == {Grade}:  # the most common batch
-        return _done(task, Grade, jobs, 0)
+        return _carry_out(task, Grade, jobs, 0)
     results: list[Any] = [None] * len(jobs)
     kinds: dict[tuple[type, int], list[int]] = {}
     for position, (_, effect) in enumerate(jobs):
@@ -45,7 +45,7 @@ def resolve(
     for (kind, width), positions in kinds.items():
         batch = [jobs[position] for position in positions]
         judges = kind is Judge
-        batch_results = _judge(judge, batch) if judges else _done(task, kind, batch, width)
+        batch_results = _judge(judge, batch) if judges else _carry_out(task, kind, batch, width)
         for position, result in zip(positions, batch_results, strict=True):
             results[position] = result
     return results
@@ -84,7 +84,7 @@ def _use_tool(problem: Problem, effect: UseTool) -> ToolResult:
     return ToolResult(texts[0])
 
 
-def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
+def _carry_out(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
     if kind is Advance:
         from flowzoo.envs.door.server import advance_all  # imported here, since it loads asyncio

@@ -171,14 +171,14 @@ class Episode:
             if type(effect) is Grade:
                 score: Any = result[0]
                 if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
-                    score = self._checked(effect, score)
+                    score = self._check_score(effect, score)
                 if effect.of is not None:
                     self.role_scores[effect.of.call] = score
         self.log.extend(results)
         self.effects = ()
         self._advance(results[0] if self._lone else list(results))
 
-    def _checked(self, grade: Grade, score: Any) -> float:
+    def _check_score(self, grade: Grade, score: Any) -> float:
         fault = score_fault(score)
         if fault:
             grader = f"grade_batch of task {self.workflow.task.name!r}"

@@ -51,15 +51,15 @@ def read_plan(text: str, word: str, most: int) -> tuple[str, ...]:
     label = re.compile(rf"{word}\s*(\d{{1,{_MOST_DIGITS}}})\s*:(?=(\s*))", re.IGNORECASE)
     lines = map(str.strip, reply.split("\n"))
     parts = (
-        _labeled(label, reply)
-        or _labeled(_ITEM, reply)
+        _label_texts(label, reply)
+        or _label_texts(_ITEM, reply)
         or [line for line in lines if len(line) >= _LEAST_LINE]
         or [reply]
     )
     return tuple(parts[:most])
 
 
-def _labeled(label: re.Pattern[str], reply: str) -> list[str]:
+def _label_texts(label: re.Pattern[str], reply: str) -> list[str]:
     """The texts between labels, sorted by number; group 2 of a label is the space after it.
 
     A label right after another is its text, and one that ends the reply has none.

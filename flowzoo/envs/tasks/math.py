@@ -631,7 +631,7 @@ class MathTask(DataTask[MathRow]):
         meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         # Draw until the text belongs to `split`; the item depends only on its key.
         assert self.level is not None
         levels = read_levels(self.level, LEVELS)

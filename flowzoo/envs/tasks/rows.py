@@ -282,7 +282,7 @@ def load(
     """
     if not os.path.exists(data) and (parts := named_splits(data)):
         digests = {part: load(part, reader, layout, columns).digest for part in parts.values()}
-        return _joined(data, reader, layout, columns, tuple(digests.items()))
+        return _join_splits(data, reader, layout, columns, tuple(digests.items()))
     # Parsed once per content. Suffixes of an id or folder: `:config` and `@split` if the dataset
     # has several, `@split[:1000]` for a range of rows, `#commit` for a revision of an id. An
     # existing path takes precedence over an id.
@@ -306,7 +306,7 @@ def named_splits(data: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _joined(
+def _join_splits(
     data: str,
     reader: Reader[R],
     layout: str,
@@ -611,7 +611,7 @@ class DataTask(Task, Generic[N]):
         """The problem of a row; `where` (name of the source, line) is part of its `meta`."""
 
     @abstractmethod
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         """Generated problem `index` of `split`, a function of its key."""
 
     def __post_init__(self) -> None:
@@ -649,7 +649,7 @@ class DataTask(Task, Generic[N]):
         """Problem `index` of `split`; for a file, the row at that position of the split."""
         size = self.check_index(index, split)
         if size is None:
-            return self._generated(index, split)
+            return self._generate(index, split)
         source = self._source()
         row = source.splits[split][index]
         name = source.names.get(split, source.name)

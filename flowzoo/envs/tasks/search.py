@@ -252,9 +252,9 @@ class Bm25:
 
         Ties are broken by the order of the passages, so results are equal on every machine.
         """
-        return [self._one(query[:LONGEST_QUERY], k) for query in queries]
+        return [self._search_query(query[:LONGEST_QUERY], k) for query in queries]
 
-    def _one(self, query: str, k: int) -> SearchResult:
+    def _search_query(self, query: str, k: int) -> SearchResult:
         vocabulary = self._index.vocab_dict
         tokens = [vocabulary[word] for word in words(query) if word in vocabulary]
         if not tokens:
@@ -567,7 +567,7 @@ class SearchTask(DataTask[QuestionRow]):
         digest = self.digest.partition(":")[0]
         return data_source(str(self.data), question_rows, digest=digest)
 
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         # Draw until the question belongs to `split` by its hash, as in all tasks.
         hops = read_levels(self.level or 0, HOPS)
         level, world = hops[index % len(hops)], self._world(split)
@@ -575,10 +575,10 @@ class SearchTask(DataTask[QuestionRow]):
             rng = key_rng("task", self.name, level, split, self.seed, index, draw)
             question = draw_question(world, level, rng)
             if is_in(split, question.text):
-                return self._asked(question, world, level, split, index)
+                return self._make_problem(question, world, level, split, index)
         raise AssertionError("unreachable")
 
-    def _asked(
+    def _make_problem(
         self, question: Question, world: World, level: int, split: str, index: int
     ) -> Problem:
         gold = question.path[-1]

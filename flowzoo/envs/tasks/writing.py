@@ -149,7 +149,7 @@ class WritingTask(DataTask[SourceRow]):
     def _of_row(self, row: SourceRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         return Problem(self.name, split, self.seed, index, row.text, "", where)
 
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         for number in count():
             key = ("task", self.name, self.form, split, self.seed, index, number)
             draft = draw(self.form, key_rng(*key))

@@ -212,7 +212,7 @@ def judge_again(
     failed, it is SE at once.
     """
     verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
-    lost = _lost(verdicts)
+    lost = _broken_rows(verdicts)
     if lost:
         again = sandbox.run_sync(
             [programs[row] for row in lost],
@@ -223,10 +223,10 @@ def judge_again(
         )
         for row, verdict in zip(lost, again, strict=True):
             verdicts[row] = verdict
-        lost = _lost(verdicts)
+        lost = _broken_rows(verdicts)
     if lost and _works(sandbox):
         for row in lost:
-            verdicts[row] = _blamed(verdicts[row])
+            verdicts[row] = _blame(verdicts[row])
     for verdict in verdicts:
         if verdict.status == "SE":
             trouble = trouble_of(verdict)
@@ -234,7 +234,7 @@ def judge_again(
     return verdicts
 
 
-def _lost(verdicts: Sequence[Verdict]) -> list[int]:
+def _broken_rows(verdicts: Sequence[Verdict]) -> list[int]:
     # Rows for which the sandbox failed, not the test.
     return [
         row
@@ -250,7 +250,7 @@ def _works(sandbox: Sandbox) -> bool:
     return verdict.status == "AC"
 
 
-def _blamed(verdict: Verdict) -> Verdict:
+def _blame(verdict: Verdict) -> Verdict:
     cases = tuple(
         replace(case, status="RE", detail=f"it made its box fail: {case.detail}")
         if case.status == "SE"

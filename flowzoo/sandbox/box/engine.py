@@ -229,9 +229,9 @@ class SandboxEngine:
                 break
             task = self._loop.create_task(self._serve(*turn))
             self._tasks.add(task)
-            task.add_done_callback(self._served)
+            task.add_done_callback(self._forget_task)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self._closing.is_set():
             self._hand_out()

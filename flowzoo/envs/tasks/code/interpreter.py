@@ -199,13 +199,13 @@ class _Machine:
         self._step()
         match node:
             case ast.Name(id=name):
-                return self._named(name, names)
+                return self._look_up(name, names)
             case ast.Constant(value=value):
                 return value
             case ast.BinOp(left=left, op=op, right=right):
                 return self.binary(op, self.value(left, names), self.value(right, names))
             case ast.Compare():
-                return self._compared(node, names)
+                return self._compare(node, names)
             case ast.Call(func=func, args=args, keywords=keywords):
                 function = self.value(func, names)
                 values = [self.value(arg, names) for arg in args]
@@ -221,15 +221,15 @@ class _Machine:
             case ast.UnaryOp(op=op, operand=operand):
                 return _UNARY[type(op)](self.value(operand, names))
             case ast.BoolOp(op=op, values=parts):
-                return self._joined(isinstance(op, ast.Or), parts, names)
+                return self._evaluate_bool(isinstance(op, ast.Or), parts, names)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body if self.value(test, names) else orelse, names)
             case ast.Slice(lower=lower, upper=upper, step=step):
                 bounds = (lower, upper, step)
                 return slice(*(None if b is None else self.value(b, names) for b in bounds))
-        return self._built(node, names)
+        return self._build(node, names)
 
-    def _built(self, node: ast.expr, names: dict[str, Any]) -> Any:
+    def _build(self, node: ast.expr, names: dict[str, Any]) -> Any:
         match node:
             case ast.List(elts=items):
                 return [self.value(item, names) for item in items]
@@ -252,7 +252,7 @@ class _Machine:
                 )
         raise InterpreterError(f"{type(node).__name__} is not read")
 
-    def _named(self, name: str, names: dict[str, Any]) -> Any:
+    def _look_up(self, name: str, names: dict[str, Any]) -> Any:
         if name in names:
             return names[name]
         if name in ("print", "input"):
@@ -272,7 +272,7 @@ class _Machine:
                 raise InterpreterError("the sequence is too long")
         return _BINARY[type(op)](left, right)
 
-    def _joined(self, is_or: bool, parts: list[ast.expr], names: dict[str, Any]) -> Any:
+    def _evaluate_bool(self, is_or: bool, parts: list[ast.expr], names: dict[str, Any]) -> Any:
         value: Any = None
         for part in parts:
             value = self.value(part, names)
@@ -280,7 +280,7 @@ class _Machine:
                 return value
         return value
 
-    def _compared(self, node: ast.Compare, names: dict[str, Any]) -> bool:
+    def _compare(self, node: ast.Compare, names: dict[str, Any]) -> bool:
         left = self.value(node.left, names)
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part, names)

@@ -180,11 +180,11 @@ class CodeTask(DataTask[CodeRow]):
                 str(self.data), self.layout, columns, whole.digest, failing, skip=True
             )
             sandbox = code_sandbox(self.sandbox, self.packages)
-            failing += failing_references(usable, sandbox, self._fitted(usable))
+            failing += failing_references(usable, sandbox, self._fit_limits(usable))
         object.__setattr__(self, "failing", self.failing or failing)
-        object.__setattr__(self, "output_bytes", self._fitted(self._source()).output_bytes)
+        object.__setattr__(self, "output_bytes", self._fit_limits(self._source()).output_bytes)
 
-    def _fitted(self, source: DataSource[CodeRow]) -> Limits:
+    def _fit_limits(self, source: DataSource[CodeRow]) -> Limits:
         # Limits with room for the longest expected output; logged if it is unusual.
         longest, line = longest_output(source.splits["all"])
         if self.output_bytes is None:
@@ -255,7 +255,7 @@ class CodeTask(DataTask[CodeRow]):
         }
         return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
 
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         # Draw until the statement belongs to `split`; the item depends only on its key.
         levels = read_levels(self.level or 1, LEVELS)
         level = levels[index % len(levels)]

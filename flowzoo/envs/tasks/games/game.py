@@ -297,7 +297,7 @@ class Game(DataTask[BoardRow]):
     def _of_row(self, row: BoardRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         return self._problem(row.instance, index, split, where)
 
-    def _generated(self, index: int, split: str) -> Problem:
+    def _generate(self, index: int, split: str) -> Problem:
         settings = self.settings()
         for draw in count():
             rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
