@@ -19,6 +19,7 @@ from benchmarks.harness.timing import Contender, Workload, race
 from benchmarks.speed.data import Pairs, gsm_step, json_rows, math_mix
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.answer import _read_cached
+from flowzoo.reward.math.clean import clean
 from flowzoo.reward.math.judge import _verdicts
 
 PEER_ROWS = 96
@@ -28,6 +29,7 @@ PEER_ROWS = 96
 def forget() -> None:
     """Empty the caches of the scorer."""
     _read_cached.cache_clear()
+    clean.cache_clear()
     _verdicts.clear()
 
 

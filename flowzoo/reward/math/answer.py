@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import RESERVED, clean, pieces_of, rows_of, text_form
+from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.lists import (
     JOINTS,
@@ -50,7 +50,7 @@ from flowzoo.reward.math.tree import (
     symbols,
 )
 from flowzoo.reward.math.units import direction, read_unit
-from flowzoo.reward.math.vocabulary import is_function, is_word
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED, is_function, is_word
 
 
 def _text(tokens: Sequence[MathToken]) -> str:
@@ -70,18 +70,42 @@ RELATIONS: Final = {
 CLOSED: Final = "#"
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
 _FIGURES: Final = names("angle triangle overline overrightarrow vec hat widehat mathbf")
-_MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
-_UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
+_MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min mod")
 # Letters that are functions before a bracket in names of quantities.
 _VALUED: Final = frozenset("fghEFGHPV")
 _WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|\d+")
 # Words in the name of a value that do not tell it from others.
 _FILLERS: Final = names("a an the is are at of when its it has equals to value")
-_DENIED = re.compile(
-    r"\b(?:not|never|cannot|nor|neither|nicht|keine?)\b|n't|^(?:wrong|false|incorrect)$"
-)
 _SHORT_NAMES: Final = {"maximum": "max", "minimum": "min"}
-_OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
+
+
+def _is_measured(node: ExprNode) -> bool | None:
+    # True for values of functions, and lengths, angles and areas between points in capitals, with
+    # operations between them; None for numbers, False for expressions of unknowns, whose equation
+    # is to be solved.
+    op, args = node.op, node.args
+    if op in ("num", "const"):
+        return None
+    if op == "bind":
+        return False
+    if op == "sym":
+        is_figure = args[0].partition("(")[0] in _FIGURES
+        return is_figure or (len(args[0]) > 1 and args[0].isupper())
+    if op == "call":
+        name = args[0].lstrip("@").partition("_")[0].rstrip("'")
+        if args[0][0] == "@":
+            return (len(name) > 1 or name in _VALUED) and name not in symbols(node)
+        is_modulus = args[0] == "abs" and args[1].key in ("z", "w")
+        return args[0] in _MEASURING or is_modulus or (args[0] == "abs" and _is_measured(args[1]))
+    bases = [x.args[0] if x.op == "pow" else x for x in args] if op == "mul" else []
+    letters = [x.key for x in bases if x.op == "sym" and len(x.key) == 1]
+    are_points = len(letters) > 1 and all(map(str.isupper, letters))
+    is_angle = letters == ["m"] and "angle(" in node.key
+    inner = args
+    if are_points or is_angle:
+        inner = [x for x, base in zip(args, bases, strict=True) if base.key not in letters]
+    verdicts = {_is_measured(x) for x in inner}
+    return False not in verdicts and (True in verdicts or len(inner) < len(args) or None)
 
 
 def _is_computable(node: ExprNode) -> bool:
@@ -247,7 +271,7 @@ class _Reader:
         bounds = [start - 1, *at, end]
         sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
-            token.kind in "wt" and _DENIED.search(token.text.strip(" :,;").lower())
+            token.kind in "wt" and DENIED.search(token.text)
             for a, b in sides
             for token in self.tokens[a:b]
         )
@@ -337,7 +361,7 @@ class _Reader:
         relation = None
         if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
             relation = ("=", add((nodes[0], neg(nodes[1]))))
-        label = self._label(*sides[0]) or self.measure(*sides[0])
+        label = self._label(*sides[0]) or self.measure(*sides[0], nodes[0])
         if nodes[0] is not None and _is_computable(nodes[0]):
             label = ""  # `\Gamma(3) = 3` is right or wrong
         if len(sides) > 2 and (several := self._indexed(sides[:-1])):
@@ -389,50 +413,10 @@ class _Reader:
         texts = [_text(self.tokens[start:end]) for start, end in sides]
         return len(set(texts)) < len(texts)
 
-    def measure(self, start: int, end: int) -> str:
+    def measure(self, start: int, end: int, node: ExprNode | None) -> str:
         # The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
-        # Values of functions, and lengths, angles and areas between points in capitals, with
-        # operations between them; not expressions of unknowns, whose equation is to be solved.
-        idx, has_quantity = start, False
-        while idx < end:
-            token = self.tokens[idx]
-            following = self.tokens[idx + 1] if idx + 1 < end else None
-            if token.kind in "wt" and token.text.isupper() and 2 <= len(token.text) <= 6:
-                has_quantity = True
-            elif token.kind == "c" and token.text in _FIGURES:
-                has_quantity = True
-                idx = max(self.partner[idx + 1], idx + 1) if following is not None else idx
-            elif token.text in _MEASURING and following is not None:
-                has_quantity, idx = True, self._behind_argument(idx + 1, end) - 1
-            elif token.kind in "wct" and following is not None and following.text == "(":
-                close_at = self.partner[idx + 1]
-                inside = [inner.text for inner in self.tokens[idx + 2 : close_at]]
-                is_value = len(token.text) > 1 or token.text in _VALUED
-                if token.text in _UNSOLVED or not is_value or token.text in inside:
-                    return ""
-                has_quantity, idx = True, close_at
-            elif token.text == "|" and following is not None and following.text in ("z", "w"):
-                has_quantity, idx = True, idx + 1
-            elif (
-                (token.text == "m" and following is not None and following.text == "angle")
-                or token.kind == "n"
-                or token.text in _OPERATIONS
-            ):
-                pass
-            else:
-                return ""
-            idx += 1
-        text = _text(self.tokens[start:end])
-        return text if has_quantity and end - start <= 60 else ""
-
-    def _behind_argument(self, idx: int, end: int) -> int:
-        while idx < end and self.tokens[idx].text in ("^", "_"):
-            idx = max(self.partner[idx + 1], idx + 1) + 1 if idx + 1 < end else end
-        if idx < end and self.partner[idx] > idx:
-            return self.partner[idx] + 1
-        while idx < end and (self.tokens[idx].kind in "nwc") and self.tokens[idx].text != "cdot":
-            idx += 1
-        return idx
+        is_named = node is not None and end - start <= 60 and _is_measured(node) is True
+        return _text(self.tokens[start:end]) if is_named else ""
 
     def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> ParsedAnswer:
         nodes = [self._node(*side) for side in sides]
@@ -622,7 +606,7 @@ class _Reader:
         is_apart = cut < end and self.tokens[cut].text in (":", "=")
         is_marked = is_apart or self.tokens[cut - 1].text.endswith((":", " is", " are"))
         cut += is_apart
-        if cut >= end or not (is_marked or self.is_listed) or RESERVED.search(label):
+        if cut >= end or not (is_marked or self.is_listed) or HEDGED.search(label):
             return None
         value = self.read(cut, end)
         return value._replace(label=": ".join(filter(None, (label, value.label))))

@@ -7,25 +7,19 @@ character and never joins separate parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 from unicodedata import decimal, normalize
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.vocabulary import COMMANDS
+from flowzoo.reward.math.vocabulary import COMMANDS, HEDGED
 
 _FULL_WIDTH: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _DECIMAL_DIGIT = re.compile(r"(?![0-9])\d")
 _MICRO = re.compile(
     r"(?<=[\d{ ~])[μµ](?=(?:m|g|s|A|V|F|W|L|l|mol|H|C|N|J|Pa|Ω)(?![A-Za-z]))"
     r"|\\mu\s*\\(?:text|mathrm)\s*\{\s*(?=[A-Za-z]{1,3}\s*\})"
-)
-RESERVED = re.compile(
-    r"\b(?:not|never|no|less|more|least|most|than|about|between|or|n?either|maybe|approximately)\b"
-    r"|n't|^(?:nicht|keine?|pas|non|sin)\b"
-    r"|\b(?:minus|negative|twice|half|double|except|excluding|exclude|without|but|wrong|false"
-    r"|incorrect|cannot|reject(?:ed)?)\W*$",
-    re.IGNORECASE,
 )
 # Control characters that are the beginning of a command whose backslash a data file has read.
 _READ: Final = {"\a": "a", "\b": "b", "\v": "v", "\f": "f", "\t": "t"}
@@ -79,7 +73,7 @@ def _without_lead(text: str) -> str:
     text = text[thus.end() :] if thus else text
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    is_name = RESERVED.search(lead) or _EXTREME.search(lead)
+    is_name = HEDGED.search(lead) or _EXTREME.search(lead)
     goes_on = match and (_NEXT_NAME.search(text, match.end()) or _AGAIN.search(text, match.end()))
     if match is None or is_name or goes_on:
         return text
@@ -136,8 +130,8 @@ _UNIT_VECTOR = re.compile(
 
 
 def _unit_vectors(text: str) -> str:
-    found = _UNIT_VECTOR.findall(text)
-    if not any("j" in letters or "k" in letters for letters in found):
+    vectors = _UNIT_VECTOR.findall(text)
+    if not any("j" in letters or "k" in letters for letters in vectors):
         return text
     return _UNIT_VECTOR.sub(lambda m: f"\\hat{{{m[1] or m[2] or m[3]}}}", text)
 
@@ -177,6 +171,15 @@ Rewriting: TypeAlias = tuple[tuple[str, ...], Callable[[str], str]]
 """Texts of which one must occur, and what it does with an answer."""
 
 
+def _rewritten(text: str, rewritings: Sequence[Rewriting]) -> str:
+    for signs, rewriting in rewritings:
+        for sign in signs:
+            if sign in text:
+                text = rewriting(text)
+                break
+    return text
+
+
 def _each(
     signs: str, pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0
 ) -> Rewriting:
@@ -191,9 +194,7 @@ _NTH: Final = r"(?:st|nd|rd|th)"
 _D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
 _Z: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
 _R: Final = r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))"
-_REWRITINGS: Final[tuple[Rewriting, ...]] = (
-    (("...",), lambda text: text.replace("...", "\\ldots ")),
-    (("",), lambda text: text if text[:1].isdigit() else _without_lead(text)),
+_OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
     _each("\\SI \\qty \\num \\ang{ \\si \\unit",
           r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?", _quantity),
     _each("Omega", r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
@@ -227,6 +228,11 @@ _REWRITINGS: Final[tuple[Rewriting, ...]] = (
     (("hat", "vec", "bf", "bold", "bm"), _unit_vectors),
     (("Z", "R", "ℤ", "integer", "whole"), _family),
     (("\\over",), _over),
+)  # fmt: skip
+_REWRITINGS: Final[tuple[Rewriting, ...]] = (
+    (("...",), lambda text: text.replace("...", "\\ldots ")),
+    (("",), lambda text: text if text[:1].isdigit() else _without_lead(text)),
+    (("\\",), lambda text: _rewritten(text, _OF_COMMANDS)),
     _each("d", rf"\\frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
           rf"\s*\{{\s*{_D}\s*x\s*(?:\^\s*\{{?2\}}?)?\s*\}}"
           r"|(?<![A-Za-z])(?:d([A-Za-z])/dx)(?![A-Za-z])",
@@ -248,11 +254,12 @@ _REWRITINGS: Final[tuple[Rewriting, ...]] = (
           lambda match: re.sub(r"(?<=\d),(?=\d)", ".", match[0])),
     _each("(", r"^(-?\d+),(\d*)\((\d{1,40})\)$", r"\1.\2\\overline{\3}"),
     _each("{,}", r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)", "."),
-    _each(".", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
-    _each(".", r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))",
+    _each("\\dot", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
+    _each("bar \\dot overline",
+          r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))",
           lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
     _each("ldots", r"(\\overline\s*\{\d+\})\s*\\ldots", r"\1"),
-    _each(".", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
+    _each(")", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
     _each("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
           lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
     _each("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
@@ -339,6 +346,7 @@ _CHARACTERS = str.maketrans(
     }
 )
 _SCRIPT = re.compile(rf"(?<=[\w)\]}}|!])(?:[{_SCRIPTS['^']}]+|[{_SCRIPTS['_']}]+)")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
 _SPECIAL = re.compile(r"[\\~\u0080-\uffff]")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\\degree\b)|\\degree(?![A-Za-z])"
@@ -364,6 +372,7 @@ _WRAPPED = re.compile(
 )
 
 
+@lru_cache(maxsize=512)  # an answer is looked at as a choice, as a text and as a formula
 def clean(text: str) -> str:
     r"""Remove the wrappers of `text` and normalize the spelling of commands."""
     # Removes outer boxes, `$...$`, `**...**`, `\text{...}`, a final full stop, `\left`, `\!` and
@@ -371,17 +380,15 @@ def clean(text: str) -> str:
     if not text.isascii() or "\\mu" in text:
         text = _MICRO.sub(lambda m: "u" if len(m[0]) == 1 else r"\text{ u", plain_width(text))
     text = unwrap(text.strip())
+    if _NUMBER.fullmatch(text):
+        return text
     if _SPECIAL.search(text):
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
         text = _SCRIPT.sub(_typeset, text)
         text = _COMMAND.sub(_spell, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
-    for signs, rewritten in _REWRITINGS:
-        for sign in signs:
-            if sign in text:
-                text = rewritten(text)
-                break
+    text = _rewritten(text, _REWRITINGS)
     if "\n" in text:
         return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
     return _SPACE_RUN.sub(" ", text).strip()

@@ -201,12 +201,12 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
 
 
-def _arrows(own: frozenset[str], others: frozenset[str]) -> dict[str, ExprNode]:
+def _arrows(letters: frozenset[str], others: frozenset[str]) -> dict[str, ExprNode]:
     # `a` for `\vec{a}` and back, where only the other answer has arrows, or none.
-    plain = {name: match[1] for name in own ^ others if (match := _ARROW.fullmatch(name))}
-    arrows = {name: letter for name, letter in plain.items() if name in own}
+    plain = {name: match[1] for name in letters ^ others if (match := _ARROW.fullmatch(name))}
+    arrows = {name: letter for name, letter in plain.items() if name in letters}
     arrows = arrows or {letter: name for name, letter in plain.items()}
-    is_free = arrows.keys() <= own - others and set(arrows.values()) <= others - own
+    is_free = arrows.keys() <= letters - others and set(arrows.values()) <= others - letters
     return {name: sym(new) for name, new in arrows.items()} if is_free else {}
 
 
@@ -586,7 +586,7 @@ class _Line(NamedTuple):
     start: list[Fraction]
     step: list[Fraction]
     domains: set[bool]
-    """Whether its letter is an integer, if that is said."""
+    """True if its letter is an integer, False if it is a real number; empty if none is said."""
 
 
 def _line(answer: ParsedAnswer) -> _Line | None:
@@ -645,7 +645,7 @@ def _multiple(of: Sequence[Fraction], step: Sequence[Fraction]) -> Fraction | No
 
 
 def relations_of(answer: ParsedAnswer) -> list[tuple[str, ExprNode]]:
-    """The relation of an answer, or those of a chain; none if it is something else."""
+    """The relation of an answer, or all relations of a chain; none if it is something else."""
     parts = answer.items if answer.kind == "cap" else (answer,)
     relations = [part.relation for part in parts if part.relation is not None]
     return relations if len(relations) == len(parts) else []

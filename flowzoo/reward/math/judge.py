@@ -37,9 +37,9 @@ def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus
     distinct = dict.fromkeys(pairs)
     cached = ((pair, _recall(pair, deadline)) for pair in distinct)
     statuses = {pair: status for pair, status in cached if status is not None}
-    asked = [p for p in distinct if p not in statuses and max(map(len, p)) <= _MAX_CHARS]
-    if asked:
-        statuses.update(zip(asked, _ask(asked, deadline), strict=True))
+    short = [p for p in distinct if p not in statuses and max(map(len, p)) <= _MAX_CHARS]
+    if short:
+        statuses.update(zip(short, _ask(short, deadline), strict=True))
     # Pairs of long texts count as different.
     return [statuses.get(pair, "different") for pair in pairs]
 

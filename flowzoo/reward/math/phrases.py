@@ -15,10 +15,16 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from flowzoo.reward.math.clean import RESERVED, TEXT_COMMANDS
+from flowzoo.reward.math.clean import TEXT_COMMANDS
 from flowzoo.reward.math.lists import JOINTS
 from flowzoo.reward.math.units import size_of, unit_name
-from flowzoo.reward.math.vocabulary import is_function, is_name, number_in_words, ordinal_in_words
+from flowzoo.reward.math.vocabulary import (
+    HEDGED,
+    is_function,
+    is_name,
+    number_in_words,
+    ordinal_in_words,
+)
 
 _LONGEST: Final = 240
 _MOST_TOKENS: Final = 40
@@ -272,7 +278,7 @@ class _Reader:
         """True for a few words that no rule has."""
         is_new = all(t.is_word and t.text.isalpha() and t.text not in self.known for t in tokens)
         text = " ".join(token.text for token in tokens)
-        return is_new and len(tokens) < _MOST_UNKNOWN and RESERVED.search(text) is None
+        return is_new and len(tokens) < _MOST_UNKNOWN and HEDGED.search(text) is None
 
 
 def _spelled(tokens: Sequence[_Token], is_product: bool) -> str | None:

@@ -46,6 +46,7 @@ from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED
 
 LETTERS: Final = "ABCDEFGHIJ"
 _LETTER = re.compile(r"[A-Ja-j]")
@@ -59,10 +60,6 @@ _ARTICLE = re.compile(r"\b[AI] (?=[a-z])")
 _MARKER = re.compile(
     r"(?:answer|choice|option|réponse|respuesta|antwort|答案|选项?)\s?(?:is|est|es|ist|是|为|:|:)?"
     r"\s?(?:\*\*|\$|\\text\{)?\s?",
-    re.IGNORECASE,
-)
-_NEGATION = re.compile(
-    r"\bnot\b|n't\b|\b(?:cannot|never|neither|nor|except|wrong|incorrect|false|eliminate|exclude)",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"[,;.:]\s|\b(?:but|since|because|and)\b")
@@ -104,7 +101,7 @@ def spoken_choice(text: str) -> str:
     """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; else empty."""
     # The letter right after the last "answer" counts, else the only separate letter.
     tail = text[-_SCANNED:]
-    is_negated = _NEGATION.search(tail) is not None
+    is_negated = DENIED.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
         behind = _STANDING.match(tail, match.end())
         if behind:
@@ -122,8 +119,8 @@ def spoken_choice(text: str) -> str:
 def _read_affirmed(tail: str) -> str:
     # The only letter in clauses without a denial: `D` in `for sure D, it can't be A`.
     clauses = _CLAUSE.split(tail)
-    plain = [clause for clause in clauses if not _NEGATION.search(clause)]
-    denied = [clause for clause in clauses if _NEGATION.search(clause)]
+    plain = [clause for clause in clauses if not DENIED.search(clause)]
+    denied = [clause for clause in clauses if DENIED.search(clause)]
     letters = {x for clause in plain for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
     refused = {x for clause in denied for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
     is_sure = len(letters) == 1 and refused and not letters & refused
@@ -291,11 +288,6 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-_DENIAL = re.compile(
-    r"\b(?:not|never|no|nor|or|n?either|none|nobody|nothing|nowhere|few|hardly|half|some|false"
-    r"|wrong|without|un\w+|less|than|only|maybe"
-    r"|nicht|keine?|pas|non)\b|n't"
-)
 _WORDS = re.compile(r"[a-z' -]{3,80}")
 _ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
 _SUBJECT = re.compile(r"(.*?) (?:(?:is|are) |(?=(?:con|di)verg))")
@@ -312,7 +304,7 @@ class _Stated(NamedTuple):
 
 def _stated(text: str) -> _Stated | None:
     # What a text without a denial says of its subject: `odd` in `the function is odd`.
-    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and _DENIAL.search(text)):
+    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and HEDGED.search(text)):
         return None
     match = _SUBJECT.match(text)
     parts = (match[1], text[match.end() :]) if match else ("", text)

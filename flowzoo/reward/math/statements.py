@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final, TypeAlias
 
-from flowzoo.reward.math.tokens import MathToken, MathTokens, tokenize
+from flowzoo.reward.math.tokens import MathToken, MathTokens, TokenCursor, tokenize
 from flowzoo.reward.math.tree import AnswerSyntaxError
 from flowzoo.reward.math.vocabulary import is_function
 
@@ -52,7 +52,7 @@ def statement_form(cleaned: str, is_stated: bool = False) -> str | None:
         return None
     reader = _Reader(source, is_stated)
     try:
-        tree = reader.whole(0, len(source.tokens))
+        tree = reader.inside(len(source.tokens))
         return reader.form(tree, {}, 0) if reader.is_statement(tree) else None
     except (AnswerSyntaxError, RecursionError):
         return None
@@ -76,29 +76,28 @@ def builder_form(source: MathTokens) -> str | None:
     return " ".join(text for idx, text in enumerate(texts) if idx not in idle)
 
 
-class _Reader:
+class _Reader(TokenCursor):
     """Reader of the tokens of a statement by precedence."""
 
     def __init__(self, source: MathTokens, is_stated: bool) -> None:
-        self.tokens, self.partner, self.is_stated = source.tokens, source.partner, is_stated
-        self.at = self.end = self.count = 0
+        super().__init__(source, 0, len(source.tokens))
+        self.is_stated, self.count = is_stated, 0
         self.has_bar = sum(token.text == "|" for token in source.tokens) == 1
         self.idle = _idle_braces(source.tokens, source.partner)
 
     def next_text(self, ahead: int = 0) -> str:
-        if self.at + ahead >= self.end:
+        token = self.peek(ahead)
+        if token is None:
             return ""
-        token = self.tokens[self.at + ahead]
         return token.text.strip().lower() if token.kind in "wt" else token.text
 
-    def whole(self, start: int, end: int) -> Tree:
-        """The tree of all tokens between two bounds."""
-        outer = self.end
-        self.at, self.end = start, end
+    def inside(self, close_at: int) -> Tree:
+        """The tree of the tokens from here to a bracket, which is skipped."""
+        outer, self.end = self.end, close_at
         tree = self.read(0)
-        if self.at < end:
+        if self.at < close_at:
             raise AnswerSyntaxError
-        self.end = outer
+        self.at, self.end = close_at + 1, outer
         return tree
 
     def sign(self) -> tuple[int, str]:
@@ -130,8 +129,8 @@ class _Reader:
             return self.quantified()
         if text in _DENIALS or text == "overline":
             self.at += 1
-            is_grouped = text == "overline" and self.next_text() == "{"
-            operand = self.grouped() if is_grouped else self.factor()
+            is_grouped = text == "overline" and self.accept("{")
+            operand = self.inside(self.partner[self.at - 1]) if is_grouped else self.factor()
             if self.sign()[0] == _RELATION:
                 self.at += 1
                 operand = (self.tokens[self.at - 1].text, operand, self.read(_RELATION + 1))
@@ -150,18 +149,9 @@ class _Reader:
         if self.next_text() not in ("(", "[", "{") or close >= self.end or is_tuple:
             return None
         self.at = close + 1
-        if not (self.is_over() or self.complement()):
-            self.at = start
-            return None
-        tree = self.whole(start + 1, close)
-        self.at = close + 1
-        return tree
-
-    def grouped(self) -> Tree:
-        close = self.partner[self.at]
-        tree = self.whole(self.at + 1, close)
-        self.at = close + 1
-        return tree
+        is_whole = self.is_over() or self.complement()
+        self.at = start + bool(is_whole)
+        return self.inside(close) if is_whole else None
 
     def is_over(self) -> bool:
         """True if no atom goes on here."""

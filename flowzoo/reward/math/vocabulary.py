@@ -74,6 +74,20 @@ def is_function(word: str) -> bool:
     return name in FUNCTIONS or name in CALLED or name == "sqrt"
 
 
+_DENIALS: Final = (
+    r"not|never|cannot|(?-i:[Nn]o)|nor|n?either|none|nobody|nothing|nowhere|without|wrong|false|incorrect"
+    r"|except|exclud(?:e|ing)|eliminate|reject(?:ed)?|nicht|keine?|pas|non"
+)
+DENIED: Final = re.compile(rf"\b(?:{_DENIALS})\b|n't", re.IGNORECASE)
+"""Words that deny what they stand with."""
+HEDGED: Final = re.compile(
+    rf"\b(?:{_DENIALS}|or|less|more|least|most|than|about|between|maybe|approximately|few|hardly"
+    r"|half|some|only(?!\W*$)|unlikely)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
+    re.IGNORECASE,
+)
+"""Words that deny it or make it another claim."""
+
+
 _ONES: Final = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
     "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
