@@ -191,8 +191,9 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 # Marks of emphasis and of code, and what the last of them holds.
-_EMPHASIS = re.compile(r"(?:\*\*|__|`)([^*`\n]+)(?:\*\*|__|`)")
+_EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
+_CLAUSE = re.compile(r"[A-Z][A-Za-z ]{2,40}, (?=\w)")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _VERB = re.compile(r"\b(?:is|are|be|equals)\b:?\s")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
@@ -377,11 +378,11 @@ def _in_words(sentence: str) -> str | None:
     # What a sentence says in words: all of it, or what it ends with, emphasized or behind a verb.
     if len(sentence) > 2 * _SHORT:
         return None
-    plain = _EMPHASIS.sub(r"\1", sentence)
+    plain = _CLAUSE.sub("", _EMPHASIS.sub(r"\2", sentence), count=1)
     if _is_phrase(plain):
         return plain
     if last := _EMPHASIZED.search(sentence):
-        return _whole(last[1]) or (last[1] if _is_phrase(last[1]) else _last_item(last[1]))
+        return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
     verbs = list(_VERB.finditer(plain))
     said = plain[verbs[-1].end() :] if verbs else ""
     is_only = said and not any(map(str.isdigit, plain[: verbs[-1].start()]))

@@ -84,7 +84,7 @@ class _Token(NamedTuple):
 
 def phrase_form(cleaned: str) -> str | None:
     """The formula that a clean answer in words says, or None."""
-    if len(cleaned) > _LONGEST or _WORD.search(cleaned) is None:
+    if len(cleaned) > _LONGEST or not ("R" in cleaned or _WORD.search(cleaned)):
         return None
     return _phrase_form(cleaned)
 

@@ -137,7 +137,7 @@ def bind(name: str, variable: str, parts: Sequence[ExprNode]) -> ExprNode:
     if start or place != variable:
         body = substitute(body, {variable: add((sym(place), shift))})
     if start:
-        limits = [add((limit, neg(shift))) for limit in limits]
+        limits = [x if "#inf" in x.key else add((x, neg(shift))) for x in limits]
     inner = " ".join(part.key for part in (body, *limits))
     return ExprNode("bind", (name, place, body, *limits), f"({name} {place} {inner})")
 
