@@ -393,10 +393,10 @@ class _Reader:
 
     def _indexed(self, sides: Sequence[tuple[int, int]]) -> list[str]:
         # The names of `x_1 = x_2 = 3`, which are of one letter with different indices; else none.
-        found = [self._label(*side) for side in sides]
-        letters = {name.partition("_")[0] for name in found}
-        is_one = len(letters) == 1 and all("_" in name for name in found)
-        return found if is_one and len(set(found)) == len(found) else []
+        labels = [self._label(*side) for side in sides]
+        letters = {name.partition("_")[0] for name in labels}
+        is_one = len(letters) == 1 and all("_" in name for name in labels)
+        return labels if is_one and len(set(labels)) == len(labels) else []
 
     def _decomposed(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
         # The right side of `7 = 4 + 2 + 1` as written, if it is a sum or product.

@@ -193,7 +193,7 @@ _PHRASE = re.compile(
 # Marks of emphasis and of code, and what the last of them holds.
 _EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
-_CLAUSE = re.compile(r"[A-Z][A-Za-z ]{2,40}, (?=\w)")
+_CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _VERB = re.compile(r"\b(?:is|are|be|equals)\b:?\s")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
@@ -384,9 +384,9 @@ def _in_words(sentence: str) -> str | None:
     if last := _EMPHASIZED.search(sentence):
         return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
     verbs = list(_VERB.finditer(plain))
-    said = plain[verbs[-1].end() :] if verbs else ""
-    is_only = said and not any(map(str.isdigit, plain[: verbs[-1].start()]))
-    return said if is_only and _NUMBER.search(said) and _is_phrase(said) else None
+    claim = plain[verbs[-1].end() :] if verbs else ""
+    is_only = claim and not any(map(str.isdigit, plain[: verbs[-1].start()]))
+    return claim if is_only and _NUMBER.search(claim) and _is_phrase(claim) else None
 
 
 def _is_phrase(text: str) -> bool:

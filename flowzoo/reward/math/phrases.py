@@ -69,12 +69,12 @@ class _Rule(NamedTuple):
 
     parts: tuple[str, ...]  # a category in braces, or a word
     template: str
-    words: frozenset[str]
+    literals: frozenset[str]
 
 
 class _Lexicon(NamedTuple):
     rules: dict[str, list[_Rule]]
-    words: frozenset[str]
+    literals: frozenset[str]
 
 
 class _Token(NamedTuple):
@@ -94,9 +94,9 @@ def _phrase_form(cleaned: str) -> str | None:
     lexicon = _lexicon()
     plain = _REMAINDER.sub(" remainder ", _TEXT.sub(r" \1 ", cleaned).replace("$", " "))
     plain = _HYPHEN.sub(" ", _CONTRACTED.sub(" not", plain))
-    tokens = _tokens(plain, lexicon.words)
+    tokens = _tokens(plain, lexicon.literals)
     spoken = [t.text for t in tokens if t.is_word and t.text.isalpha() and t.text not in JOINTS]
-    unknown = sum(word not in lexicon.words for word in spoken)
+    unknown = sum(word not in lexicon.literals for word in spoken)
     numbers = sum(number_in_words(word) is not None for word in spoken)
     if unknown - numbers == len(spoken) or unknown > _MOST_UNKNOWN or len(tokens) > _MOST_TOKENS:
         return None
@@ -121,8 +121,8 @@ def _lexicon() -> _Lexicon:
         ]
         for name, table in tables.items()
     }
-    words = {word for table in rules.values() for rule in table for word in rule.words}
-    return _Lexicon(rules, frozenset(word for word in words if word.isalpha() and len(word) > 1))
+    literals = {word for table in rules.values() for rule in table for word in rule.literals}
+    return _Lexicon(rules, frozenset(word for word in literals if word.isalpha() and len(word) > 1))
 
 
 def _expanded(pattern: str) -> list[tuple[str, ...]]:
@@ -142,14 +142,14 @@ def _expanded(pattern: str) -> list[tuple[str, ...]]:
     return [way for ways in stack[0] for way in ways if way]
 
 
-def _tokens(plain: str, known: frozenset[str]) -> list[_Token]:
+def _tokens(plain: str, literals: frozenset[str]) -> list[_Token]:
     # Words, marks and the formulas between them.
     tokens: list[_Token] = []
     depth, written, wordy = 0, "", []  # wordy: round brackets with words in them
     for match in _LEXEME.finditer(plain):
         kind, text = match.lastgroup, match[0]
         if kind == "open" or text == "\\{":
-            is_wordy = text == "(" and depth == 0 and _has_words(plain, match.start(), known)
+            is_wordy = text == "(" and depth == 0 and _has_words(plain, match.start(), literals)
             if is_wordy:
                 written = _flush(tokens, written)
                 tokens.append(_Token("<", True))
@@ -163,7 +163,7 @@ def _tokens(plain: str, known: frozenset[str]) -> list[_Token]:
                 tokens.append(_Token(">", True))
                 continue
             depth = max(depth - 1, 0)
-        is_word = kind == "word" and depth == 0 and _is_word(plain, match, known)
+        is_word = kind == "word" and depth == 0 and _is_word(plain, match, literals)
         if is_word or (kind == "mark" and depth == 0):
             written = _flush(tokens, written)
             tokens.append(_Token(text.lower(), True))
@@ -189,29 +189,29 @@ def _flush(tokens: list[_Token], written: str) -> str:
     return ""
 
 
-def _has_words(plain: str, start: int, known: frozenset[str]) -> bool:
+def _has_words(plain: str, start: int, literals: frozenset[str]) -> bool:
     inside = plain[start + 1 : plain.find(")", start)]
-    return any(word.lower() in known and not is_function(word) for word in _WORD.findall(inside))
+    return any(word.lower() in literals and not is_function(word) for word in _WORD.findall(inside))
 
 
-def _is_word(plain: str, match: re.Match[str], known: frozenset[str]) -> bool:
+def _is_word(plain: str, match: re.Match[str], literals: frozenset[str]) -> bool:
     word = match[0]
     before, after = plain[match.start() - 1 : match.start()], plain[match.end() : match.end() + 1]
     if len(word) == 1 or is_function(word) or is_name(word) or after in ("_", "^", "\\"):
         return False
     if before.isdigit() or before in ("_", "^"):
-        return len(word) > 4 and word.lower() in known
-    return word.lower() in known or number_in_words(word) is not None or len(word) > 2
+        return len(word) > 4 and word.lower() in literals
+    return word.lower() in literals or number_in_words(word) is not None or len(word) > 2
 
 
 class _Reader:
     """Reader of the tokens of one answer by the rules whose words it has."""
 
     def __init__(self, tokens: Sequence[_Token], lexicon: _Lexicon) -> None:
-        self.tokens, self.known = tokens, lexicon.words
+        self.tokens, self.literals = tokens, lexicon.literals
         texts = {token.text.lower() for token in tokens}
         self.rules = {
-            name: [rule for rule in table if rule.words <= texts]
+            name: [rule for rule in table if rule.literals <= texts]
             for name, table in lexicon.rules.items()
         }
         self.read_before: dict[tuple[str, int, int], str | None] = {}
@@ -276,7 +276,7 @@ class _Reader:
 
     def is_noun(self, tokens: Sequence[_Token]) -> bool:
         """True for a few words that no rule has."""
-        is_new = all(t.is_word and t.text.isalpha() and t.text not in self.known for t in tokens)
+        is_new = all(t.is_word and t.text.isalpha() and t.text not in self.literals for t in tokens)
         text = " ".join(token.text for token in tokens)
         return is_new and len(tokens) < _MOST_UNKNOWN and HEDGED.search(text) is None
 

@@ -130,16 +130,16 @@ def bind(name: str, variable: str, parts: Sequence[ExprNode]) -> ExprNode:
     body, *limits = parts
     start = rational(limits[0]) if name == "sum" and limits else None
     shift = num(start or 0)
-    place = variable
+    letter = variable
     if not variable.startswith("#b"):
         inside = [x.args[1] for x in subtrees(body) if x.op == "bind"]
-        place = f"#b{max((int(x[2:]) + 1 for x in inside), default=0)}"
-    if start or place != variable:
-        body = substitute(body, {variable: add((sym(place), shift))})
+        letter = f"#b{max((int(x[2:]) + 1 for x in inside), default=0)}"
+    if start or letter != variable:
+        body = substitute(body, {variable: add((sym(letter), shift))})
     if start:
         limits = [x if "#inf" in x.key else add((x, neg(shift))) for x in limits]
     inner = " ".join(part.key for part in (body, *limits))
-    return ExprNode("bind", (name, place, body, *limits), f"({name} {place} {inner})")
+    return ExprNode("bind", (name, letter, body, *limits), f"({name} {letter} {inner})")
 
 
 def subtrees(node: ExprNode) -> Iterator[ExprNode]:
