@@ -26,6 +26,7 @@ from flowzoo.reward.math.lists import (
 )
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
+from flowzoo.reward.math.phrases import phrase_form
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
@@ -49,7 +50,7 @@ from flowzoo.reward.math.tree import (
     symbols,
 )
 from flowzoo.reward.math.units import direction, read_unit
-from flowzoo.reward.math.vocabulary import DENIED, HEDGED, is_function, is_word, spelled_out
+from flowzoo.reward.math.vocabulary import DENIED, HEDGED, is_function, is_word
 
 
 def _text(tokens: Sequence[MathToken]) -> str:
@@ -160,10 +161,12 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     if answer.strip("$ ").startswith("\\text") and cleaned[:1] == "0" and cleaned[1:].isdigit():
         return ParsedAnswer("text", text)  # a text keeps its zeros
     try:
-        if not as_written and (of_sort := read_sort(cleaned)):
-            return of_sort._replace(text=of_sort.text or text)
-        if (spelled := spelled_out(cleaned)) != cleaned:
-            cleaned, text = spelled, text_form(spelled)
+        if not as_written:
+            if (of_sort := read_sort(cleaned)) is None and (phrase := phrase_form(cleaned)):
+                cleaned = phrase
+                of_sort = read_sort(phrase)
+            if of_sort is not None:
+                return of_sort._replace(text=of_sort.text or text)
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
@@ -361,6 +364,9 @@ class _Reader:
         label = self._label(*sides[0]) or self.measure(*sides[0], nodes[0])
         if nodes[0] is not None and _is_computable(nodes[0]):
             label = ""  # `\Gamma(3) = 3` is right or wrong
+        if len(sides) > 2 and (several := self._indexed(sides[:-1])):
+            value = self.read(*sides[-1])
+            return ParsedAnswer("list", items=tuple(value._replace(label=x) for x in several))
         last = self._label(*sides[-1])
         is_reversed = bool(last) and last not in "ei" and not label and len(sides) == 2
         if label or is_reversed:
@@ -384,6 +390,13 @@ class _Reader:
         # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
+
+    def _indexed(self, sides: Sequence[tuple[int, int]]) -> list[str]:
+        # The names of `x_1 = x_2 = 3`, which are of one letter with different indices; else none.
+        labels = [self._label(*side) for side in sides]
+        letters = {name.partition("_")[0] for name in labels}
+        is_one = len(letters) == 1 and all("_" in name for name in labels)
+        return labels if is_one and len(set(labels)) == len(labels) else []
 
     def _decomposed(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
         # The right side of `7 = 4 + 2 + 1` as written, if it is a sum or product.

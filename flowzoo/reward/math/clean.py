@@ -60,6 +60,7 @@ _INTRODUCTION = re.compile(
     re.IGNORECASE,
 )
 _EXTREME = re.compile(r"\bm(?:ax|in)(?:imum)?\b", re.IGNORECASE)
+_AGAIN = re.compile(r"\b(?:is|are)\b")
 _CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
 _NEXT_NAME = re.compile(
     r"(?:[,;]\s*\\text\s*\{|\\text\s*\{\s*(?:[,;]|and|or|but)\b)[^{}]*[A-Za-z]{3}"
@@ -73,7 +74,8 @@ def _without_lead(text: str) -> str:
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
     is_name = HEDGED.search(lead) or _EXTREME.search(lead)
-    if match is None or is_name or _NEXT_NAME.search(text, match.end()):
+    goes_on = match and (_NEXT_NAME.search(text, match.end()) or _AGAIN.search(text, match.end()))
+    if match is None or is_name or goes_on:
         return text
     change = _CHANGE.search(lead)
     return f"{text[match.end() :]} \\text{{ {change[0]}}}" if change else text[match.end() :]
@@ -84,6 +86,7 @@ _REMARK = re.compile(
     r"|discard(?:ing|ed)?|ignor(?:ing|ed)|extraneous|where|for (?:all|any|every|each|some))\b",
     re.IGNORECASE,
 )
+_VALUE = re.compile(r"[\d=\\<>]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _OTHER = re.compile(r"\bor\b", re.IGNORECASE)
 
 
@@ -94,7 +97,8 @@ def _without_remark(text: str) -> str:
     is_whole = all(head.count(a) == head.count(b) for a, b in ("{}", "()", "[]"))
     # What another answer follows is more than a remark.
     is_last = match is not None and _OTHER.search(text, match.end()) is None
-    return head if head and is_last and is_whole and head.count("$") % 2 == 0 else text
+    is_value = _VALUE.search(head) is not None
+    return head if is_value and is_last and is_whole and head.count("$") % 2 == 0 else text
 
 
 _GAP: Final = r"[\s,;]{0,6}"
@@ -186,15 +190,10 @@ def _each(
 
 _DIGIT: Final = r"\{?\s*(\d)\s*\}?"
 _ARG: Final = r"(?:\{\s*)?(\d{1,6}|[A-Za-z]|(?<=\{)\w{1,6})\s*\}?"
-_WHOLE: Final = r"(\d{1,12})"
 _NTH: Final = r"(?:st|nd|rd|th)"
 _D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
 _Z: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
 _R: Final = r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))"
-_SIGN_OF: Final = {
-    "at least": r"\geq", "at most": r"\leq", "greater than": ">", "more than": ">",
-    "less than": "<",
-}  # fmt: skip
 _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
     _each("\\SI \\qty \\num \\ang{ \\si \\unit",
           r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?", _quantity),
@@ -214,9 +213,6 @@ _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
     _each("mathbb",
           rf"{_Z}\s*/\s*(?:(\d+|[a-z])\s*{_Z}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)",
           lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-    _each("least most than",
-          rf"\\text\s*\{{\s*(?:is |are )?({'|'.join(_SIGN_OF)})\s*\}}",
-          lambda match: _SIGN_OF[match[1]] + " "),
     _each("mathbb Bbb",
           r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*"
           r"(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})|_\s*\{\s*\\geq\s*0\s*\})",
@@ -251,7 +247,12 @@ _REWRITINGS: Final[tuple[Rewriting, ...]] = (
     _each("C", rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}", r"\\binom{\1}{\2}"),
     _each("C", r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)", r"\\binom{\1}{\2}"),
     _each("C", r"^(\d{1,3})C(\d{1,3})$", r"\\binom{\1}{\2}"),
-    # Decimal commas, then periods of decimals.
+    _each("|", r"^(\d+) ?\| ?([a-z])$", r"\2\\equiv 0 (\\bmod \1)"),
+    _each("np. math. numpy. sympy.", r"\b(?:np|math|numpy|sympy)\.(?=[a-z])", ""),
+    # Decimal commas, also beside a bar, then periods of decimals.
+    _each("|", r"\((?=[^()]*\|)(?=[^()]*\d,\d)[^()]*\)",
+          lambda match: re.sub(r"(?<=\d),(?=\d)", ".", match[0])),
+    _each("(", r"^(-?\d+),(\d*)\((\d{1,40})\)$", r"\1.\2\\overline{\3}"),
     _each("{,}", r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)", "."),
     _each("\\dot", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
     _each("bar \\dot overline",
@@ -261,10 +262,6 @@ _REWRITINGS: Final[tuple[Rewriting, ...]] = (
     _each(")", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
     _each("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
           lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
-    _each("to", rf"^{_WHOLE}\s*(?:\\(?:text|mathrm)\s*\{{\s*to\s*\}}|\sto\s)\s*{_WHOLE}$",
-          r"\1:\2"),
-    _each("in of", rf"^{_WHOLE}\s*(?:\\text\s*\{{\s*)?(?:in|out of)(?:\s*\}})?\s*{_WHOLE}$",
-          r"\1/\2"),
     _each("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
     _each("''", r"(?<=\d)''(?!')", '"'),
     (("per cent",), lambda text: text.replace("per cent", "percent")),

@@ -120,7 +120,7 @@ def _in_basic_units(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer
 
 _CONSTANT = re.compile(r"[CcK]|[Cc]_\d|const(?:ant)?")
 _COEFFICIENT = re.compile(r"[ABCD]|[ABCDcd]_\d")
-_ARGUMENTS = re.compile(r"(\w+'*)\(([\w,]+)\)|([A-Za-z])_([ijklmnr])")
+_ARGUMENTS = re.compile(r"(\w+'*(?:\^-1)?)\(([\w,]+)\)|([A-Za-z])_([ijklmnr])")
 
 
 _IMAGINARY = re.compile(r"#i(?!nf)")
@@ -520,6 +520,7 @@ def _match_unordered(
         a, b = _distinct(a), _distinct(b)
         if len(a) != len(b):
             return False
+    a, b = _unnumbered(a, b), _unnumbered(b, a)
     left = list(b)
     undecided = False
     # Of the same names, a value belongs to its own: `5, x = 2` is not `2, x = 5`.
@@ -537,6 +538,17 @@ def _match_unordered(
             continue
         del left[match]
     return None if undecided else True
+
+
+def _unnumbered(
+    items: Sequence[ParsedAnswer], others: Sequence[ParsedAnswer]
+) -> Sequence[ParsedAnswer]:
+    # Roots `x_1, x_2` as values of the one letter that all of the others have.
+    letters = {item.label for item in others}
+    bare = [re.sub(r"_\d+$", "", item.label) for item in items]
+    if len(letters) != 1 or not min(letters) or letters != set(bare):
+        return items
+    return [item._replace(label=label) for item, label in zip(items, bare, strict=True)]
 
 
 def _once(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:

@@ -15,7 +15,9 @@ from unicodedata import category
 
 from flowzoo.errors import check_choice, unknown
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import repaired
+from flowzoo.reward.math.clean import clean, repaired
+from flowzoo.reward.math.phrases import phrase_form
+from flowzoo.reward.math.sorts import read_sort
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -188,6 +190,12 @@ _PHRASE = re.compile(
     r"|答(?:案|え)?\s{0,3}(?:[是为為は]\s?[:：]?|[:：])|답\s?(?:은|[:：])",
     re.IGNORECASE,
 )
+# Marks of emphasis and of code, and what the last of them holds.
+_EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
+_EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
+_CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
+_BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
+_VERB = re.compile(r"\b(?:is|are|be|equals)\b:?\s")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _HEADED = re.compile(r"\**(?:the )?(?:final )?answer(?: is)?\s*[:：]?\**[\s:]*", re.IGNORECASE)
@@ -307,7 +315,8 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "whole":
         return _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
     if source == "span":
-        return _last_item(_skip_lead(_last_line(tail)))
+        line = _skip_lead(_last_line(tail))
+        return _in_words(line) or _last_item(line)
     readers = {"phrase": answer_phrase, "hashes": _after_hashes, "number": _last_number}
     return readers[source](tail)
 
@@ -337,6 +346,8 @@ def _without_marks(text: str) -> str:
         text = _QUOTED.sub("", text)
     if text.endswith((">", "user", "assistant")):
         text = _CHAT_MARK.sub("", text).rstrip()
+    if text.endswith("```") and (block := _BLOCK.search(text)):
+        text = block[1]
     bare = text.rstrip(". ")
     return bare[: -len(_CLOSER)].rstrip() if bare.endswith(_CLOSER) else text
 
@@ -360,7 +371,27 @@ def answer_phrase(text: str) -> str | None:
         sentence = sentence[: aside.start()]
     if _EAST_ASIAN.search(sentence):
         return _last_item(sentence) or sentence
-    return _whole(sentence) or _last_item(sentence) or sentence or None
+    return _whole(sentence) or _in_words(sentence) or _last_item(sentence) or sentence or None
+
+
+def _in_words(sentence: str) -> str | None:
+    # What a sentence says in words: all of it, or what it ends with, emphasized or behind a verb.
+    if len(sentence) > 2 * _SHORT:
+        return None
+    plain = _CLAUSE.sub("", _EMPHASIS.sub(r"\2", sentence), count=1)
+    if _is_phrase(plain):
+        return plain
+    if last := _EMPHASIZED.search(sentence):
+        return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
+    verbs = list(_VERB.finditer(plain))
+    claim = plain[verbs[-1].end() :] if verbs else ""
+    is_only = claim and not any(map(str.isdigit, plain[: verbs[-1].start()]))
+    return claim if is_only and _NUMBER.search(claim) and _is_phrase(claim) else None
+
+
+def _is_phrase(text: str) -> bool:
+    cleaned = clean(text)
+    return phrase_form(cleaned) is not None or read_sort(cleaned) is not None
 
 
 def _after_hashes(text: str) -> str | None:

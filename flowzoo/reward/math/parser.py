@@ -728,7 +728,7 @@ class _Parser(TokenCursor):
         if following is None:
             return None
         if following.kind == "c" and following.text == "frac":
-            start = self.at
+            start, tokens = self.at, list(self.tokens)
             self.at += 1
             as_written, self.as_written = self.as_written, False
             part = rational(self.power())
@@ -736,7 +736,7 @@ class _Parser(TokenCursor):
             literal = all(t.kind == "n" or t.text in "{}frac" for t in self.tokens[start : self.at])
             if part is not None and literal and 0 < part < 1:
                 return self.literal(int(whole.text) + part)
-            self.at = start
+            self.at, self.tokens = start, tokens
             return None
         slash, bottom = self.peek(2), self.peek(3)
         if not (following.kind == "n" and following.spaced and slash and slash.text == "/"):

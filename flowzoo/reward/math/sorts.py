@@ -184,15 +184,6 @@ _BRACKETS: Final[dict[str, tuple[AnswerKind, str]]] = {
 }  # fmt: skip
 
 
-_DIVISION = re.compile(r"(\d+) ?(?:remainder|rem|R|r)\.? ?(\d+)")
-
-
-def _division(cleaned: str) -> str | None:
-    # `3 R 2`: a quotient with its remainder.
-    match = _DIVISION.fullmatch(cleaned)
-    return f"{match[1]} {match[2]}" if match else None
-
-
 _CODE = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
 _PAIRS = re.compile(r"(?:([a-z])\1){2,}", re.ASCII)
 _NUMBERED = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
@@ -296,7 +287,6 @@ SORTS: Final = (
     Sort("reaction", re.compile(r"\\ce|[A-Z].*(?:arrow|harpoons|->|=>).*[A-Z]"), _reaction),
     Sort("matching", re.compile(r"[A-Z\d}] ?(?:-|:|\\rightarrow).*[,;]"), _matching),
     Sort("distribution", re.compile(r"^[A-Z] ?\\sim"), _distribution),
-    Sort("division", re.compile(r"^\d.*[rR].*\d"), _division),
     Sort("permutation", re.compile(r"^\(.*\d.*\)$"), _permutation),
     Sort("progression", _DOTS, _progression),
     Sort("statement", _LOGIC, statement_form),

@@ -126,8 +126,20 @@ def call(name: str, args: Sequence[ExprNode]) -> ExprNode:
 
 def bind(name: str, variable: str, parts: Sequence[ExprNode]) -> ExprNode:
     """A sum, product, limit or integral of `parts[0]` over `variable`; then its bounds."""
-    inner = " ".join(part.key for part in parts)
-    return ExprNode("bind", (name, variable, *parts), f"({name} {variable} {inner})")
+    # Bound letters have no names: their place in the tree is the name. A sum begins at 0.
+    body, *limits = parts
+    start = rational(limits[0]) if name == "sum" and limits else None
+    shift = num(start or 0)
+    letter = variable
+    if not variable.startswith("#b"):
+        inside = [x.args[1] for x in subtrees(body) if x.op == "bind"]
+        letter = f"#b{max((int(x[2:]) + 1 for x in inside), default=0)}"
+    if start or letter != variable:
+        body = substitute(body, {variable: add((sym(letter), shift))})
+    if start:
+        limits = [x if "#inf" in x.key else add((x, neg(shift))) for x in limits]
+    inner = " ".join(part.key for part in (body, *limits))
+    return ExprNode("bind", (name, letter, body, *limits), f"({name} {letter} {inner})")
 
 
 def subtrees(node: ExprNode) -> Iterator[ExprNode]:
@@ -186,14 +198,6 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
         return values.get(args[0], node)
     if op in ("num", "const"):
         return node
-    if op == "bind" and args[1] in values:
-        inner = {name: value for name, value in values.items() if name != args[1]}
-        limits = [substitute(arg, values) for arg in args[3:]]
-        return bind(args[0], args[1], [substitute(args[2], inner), *limits])
-    if op == "bind" and any(args[1] in symbols(value) for value in values.values()):
-        fresh = f"{args[1]}'"  # a name that nothing captures
-        body = substitute(args[2], {args[1]: sym(fresh)})
-        return substitute(bind(args[0], fresh, [body, *args[3:]]), values)
     new: list[Any] = [substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args]
     return _rebuilt(op, new, node)
 

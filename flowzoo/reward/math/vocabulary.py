@@ -114,24 +114,6 @@ _DATE = re.compile(
     r"(?:,? (?P<y>\d{4}))?",
     re.IGNORECASE,
 )
-_LINE = re.compile(
-    r"(?:(?:the )?set of )?(?:all|any) reals?(?: numbers?)?|(?:the )?real numbers|(?:the )?reals",
-    re.IGNORECASE,
-)
-_INTEGERS = re.compile(
-    r"(?:(?:the )?set of )?(?:all )?(?:the )?(even|odd|) ?(?:integers|whole numbers)", re.IGNORECASE
-)
-_FORMS: Final = {"even": "2k", "odd": "2k+1", "": "k"}
-_FRACTION = re.compile(
-    r"(an?|one|two|three|four|five|six|seven|eight|nine)[ -]"
-    r"(half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?)"
-)
-_PARTS: Final = {
-    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8, "ninth": 9,
-}  # fmt: skip
-_NOWHERE: Final = ("dne", "d.n.e", "does not exist", "doesn't exist", "nonexistent", "not exist")
-_NOTHING = re.compile(r"(?:the )?empty set|(?:there are )?no (?:real )?solutions?", re.IGNORECASE)
-REAL_LINE: Final = r"(-\infty ,\infty )"
 
 
 def number_in_words(text: str) -> int | None:
@@ -166,41 +148,14 @@ _IRREGULAR: Final = {
 }  # fmt: skip
 
 
-def _ordinal(text: str) -> int | None:
-    # The number of `seventh`, `twenty-first`.
+def ordinal_in_words(text: str) -> int | None:
+    """The number of `seventh` or `twenty-first`, or None."""
     match = _ORDINAL.fullmatch(text)
     if match is None or not (match[2] in _IRREGULAR or match[2].endswith("th")):
         return None
     stem = match[2].removesuffix("th")
     stem = f"{stem[:-2]}y" if stem.endswith("ie") else stem
     return number_in_words(match[1] + _IRREGULAR.get(match[2], stem))
-
-
-def spelled_out(cleaned: str) -> str:
-    """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
-    if not cleaned[:1].isalpha() or len(cleaned) >= 60:
-        return cleaned
-    number = number_in_words(cleaned)
-    number = _ordinal(cleaned.lower()) if number is None else number
-    if number is not None:
-        return str(number)
-    head, _, rest = cleaned.partition(" ")
-    if head.lower() in ("minus", "negative") and (number := number_in_words(rest)) is not None:
-        return str(-number)
-    if part := _FRACTION.fullmatch(cleaned):
-        top, bottom = number_in_words(part[1]), part[2].lower().removesuffix("s")
-        bottom = _PARTS.get(bottom) or number_in_words(bottom.removesuffix("th"))
-        return f"{1 if part[1] in ('a', 'an') else top}/{bottom}" if bottom else cleaned
-    head, _, noun = cleaned.rpartition(" ")
-    if noun not in _SCALES and (number := number_in_words(head)) is not None:
-        return f"{number} {noun}"
-    if cleaned.lower() in _NOWHERE:
-        return r"\text{does not exist}"
-    if _LINE.fullmatch(cleaned):
-        return REAL_LINE
-    if integers := _INTEGERS.fullmatch(cleaned):
-        return f"{_FORMS[(integers[1] or '').lower()]}, k \\in \\mathbb{{Z}}"
-    return r"\varnothing " if _NOTHING.fullmatch(cleaned) else cleaned
 
 
 def date_form(cleaned: str) -> str | None:
