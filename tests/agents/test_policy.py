@@ -21,7 +21,7 @@ from flowzoo.errors import UsageError
     ],
 )
 def test_sampling_names_the_wrong_value(field, value):
-    with pytest.raises(UsageError, match=f"{field} must be .*{value}"):
+    with pytest.raises(UsageError, match=f"`{field}` must be .*{value}"):
         Sampling(**{field: value})  # type: ignore[arg-type]
 
 

@@ -27,6 +27,8 @@ def sizes() -> RunSizes:
 BLOCKS = """
 from benchmarks.plan.allocations import Heap
 heap = Heap()
+room, _ = heap.allocate(2**20), heap.allocate(64)
+heap.free(room)  # small objects of Python get it, and none stands between the blocks
 blocks = [heap.allocate(100 * 2**20) for _ in range(3)]
 print(heap.growth // 2**20)
 heap.free(blocks[0])
