@@ -23,7 +23,12 @@ from tests.envs.playing import play_experts
 
 RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
-    "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
+    "interfaces": (
+        testing.check_declared,
+        testing.check_api,
+        testing.check_parallel,
+        testing.check_solo,
+    ),
     "hostile": (
         testing.check_yields,
         testing.check_methods,
