@@ -193,6 +193,12 @@ _PHRASE = re.compile(
 # Marks of emphasis and of code, and what the last of them holds.
 _EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
+# Words by which a sentence says something else than the words at its end.
+_UNSAID = re.compile(
+    r"(?i)\b(?:not|no|nor|never|nobody|nothing|none|nowhere|cannot|if|unless|suppose|assum\w+|why"
+    r"|wrong\w*|false\w*|fails?|doubt\w*|opposite|contra\w+|complement|inverse|square|number of"
+    r"|might|could|differs?)\b|n't\b|\?"
+)
 _CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _VERB = re.compile(r"\b(?:is|are|be|equals)\b:?\s")
@@ -378,7 +384,12 @@ def _in_words(sentence: str) -> str | None:
     # What a sentence says in words: all of it, or what it ends with, emphasized or behind a verb.
     if len(sentence) > 2 * _SHORT:
         return None
-    plain = _CLAUSE.sub("", _EMPHASIS.sub(r"\2", sentence), count=1)
+    whole = _EMPHASIS.sub(r"\2", sentence)
+    if _is_phrase(whole):
+        return whole
+    if _UNSAID.search(whole):
+        return None
+    plain = _CLAUSE.sub("", whole, count=1)
     if _is_phrase(plain):
         return plain
     if last := _EMPHASIZED.search(sentence):
