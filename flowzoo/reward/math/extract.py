@@ -196,7 +196,7 @@ _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
 # Words by which a sentence says something else than the words at its end.
 _UNSAID = re.compile(
     r"(?i)\b(?:not|no|nor|never|nobody|nothing|none|nowhere|cannot|if|unless|suppose|assum\w+|why"
-    r"|wrong\w*|false\w*|fails?|doubt\w*|opposite|contra\w+|complement|inverse|square|number of"
+    r"|wrong\w*|false\w*|fails?|doubt\w*|opposite|contra\w+|complement|the square of|number of"
     r"|might|could|differs?)\b|n't\b|\?"
 )
 _CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
