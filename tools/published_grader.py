@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flowzoo.envs.readers.published import read_answer
-from flowzoo.reward.math.published import published_statuses
+from flowzoo.reward.math.published.statuses import published_statuses
 from tools.published_readers import PublicCode
 
 PATH = "rllm/rewards/math_utils/utils.py"

@@ -368,7 +368,7 @@ class ChatTokenizer:
         starts = list[tuple[int, ...]]()
         for number, (_, _, earlier) in enumerate(chats):
             row = None if earlier is None else earlier.row
-            start = 0 if row is None else self._shared(texts[number], next(prompts), row)
+            start = 0 if row is None else self._shared_length(texts[number], next(prompts), row)
             starts.append((*row.prompt, *row.reply) if row is not None and start else ())
             texts[number] = texts[number][start:]
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
@@ -376,7 +376,7 @@ class ChatTokenizer:
             refuse(self.tokenizer, "makes an empty prompt")
         return [(*begin, *rest) for begin, rest in zip(starts, encoded, strict=True)]
 
-    def _shared(self, text: str, prompt: str, row: SampledRow) -> int:
+    def _shared_length(self, text: str, prompt: str, row: SampledRow) -> int:
         # Characters of `text` that the template wrote for a prompt and the model for its reply; 0
         # if they are others, or if a token may reach beyond them. Some tokenizers drop the blank
         # with which a reply begins, unless there is a token before it.

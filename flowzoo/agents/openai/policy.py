@@ -44,18 +44,18 @@ class Pace:
     def __init__(self, requests: int, tokens: int) -> None:
         """Set the limits; 0: none."""
         self._most, self._most_tokens = requests, tokens
-        self._message_row: deque[list[float]] = deque()  # time and tokens of each request
+        self._sent: deque[list[float]] = deque()  # time and tokens of each request
 
     def delay(self, now: float, tokens: int) -> float:
         """Seconds until a request of `tokens` may be sent; 0: it may be sent `now`."""
-        while self._message_row and self._message_row[0][0] <= now - _SPAN:
-            self._message_row.popleft()
+        while self._sent and self._sent[0][0] <= now - _SPAN:
+            self._sent.popleft()
         ends = float("-inf")
-        if self._most and len(self._message_row) >= self._most:
-            ends = self._message_row[-self._most][0]
+        if self._most and len(self._sent) >= self._most:
+            ends = self._sent[-self._most][0]
         if self._most_tokens:
-            total = tokens + sum(count for _, count in self._message_row)
-            for start, count in self._message_row:
+            total = tokens + sum(count for _, count in self._sent)
+            for start, count in self._sent:
                 if total <= self._most_tokens:
                     break
                 total -= count
@@ -66,7 +66,7 @@ class Pace:
         """Count a request; its entry [time, tokens] takes the real number of tokens later."""
         entry = [now, float(tokens)]
         if self._most or self._most_tokens:
-            self._message_row.append(entry)
+            self._sent.append(entry)
         return entry
 
 

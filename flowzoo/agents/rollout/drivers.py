@@ -27,7 +27,7 @@ from flowzoo.envs import (
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.episode.turn import prompt_digest
+from flowzoo.envs.episode.turn import Turn, prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.records import changed_call
@@ -127,27 +127,27 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
         role = agents[agent][0]
         before = None
         if turn.turn:
-            answered = [
-                (other.messages, other.row)
-                for other in episode.turns
-                if other.agent == agent and other.tools == turn.tools
-            ]
-            before = earlier_turn(turn.messages, answered)
+            answered = [(other, other.row) for other in episode.turns]
+            before = earlier_turn(agent, turn.messages, turn.tools, answered)
         values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools, before
         turns.append(quick_tuple(OpenTurn, values))
     return turns
 
 
 def earlier_turn(
-    messages: Sequence[Message], turns: Sequence[tuple[Sequence[Message], SampledRow | None]]
+    agent: str,
+    messages: Sequence[Message],
+    tools: tuple[Tool, ...],
+    turns: Sequence[tuple[Turn | OpenTurn, SampledRow | None]],
 ) -> EarlierTurn | None:
-    """The newest of an agent's `turns` that a chat goes on from; None if there is none."""
-    for before, row in reversed(turns):
-        size = len(before)
-        if row is None or size >= len(messages) or messages[size]["role"] != "assistant":
+    """The newest of the `turns` that an agent's chat goes on from; None if there is none."""
+    for turn, row in reversed(turns):
+        if row is None or turn.agent != agent or turn.tools != tools:
             continue
-        if list(messages[:size]) == list(before):
-            return EarlierTurn(before, row)
+        size = len(turn.messages)
+        goes_on = size < len(messages) and messages[size]["role"] == "assistant"
+        if goes_on and list(messages[:size]) == list(turn.messages):
+            return EarlierTurn(turn.messages, row)
     return None
 
 
@@ -354,11 +354,6 @@ class AECDriver:
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)
             tools = self._offered(turn.observation)
-            answered = [
-                (before.messages, row)
-                for before, row in self._said
-                if before.agent == turn.agent and before.tools == tools
-            ]
             self._open = OpenTurn(
                 call,
                 turn.agent,
@@ -368,7 +363,7 @@ class AECDriver:
                 "",
                 quotes,
                 tools,
-                earlier_turn(messages, answered),
+                earlier_turn(turn.agent, messages, tools, self._said),
             )
 
     def open_turns(self) -> list[OpenTurn]:

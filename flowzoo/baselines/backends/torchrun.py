@@ -7,11 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import distributed
 
+from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import (
@@ -25,6 +26,7 @@ from flowzoo.baselines.backends.backend import (
 from flowzoo.baselines.backends.data_parallel import DataParallel, RankError, join_ranks
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.functions import call_contained
 
@@ -65,7 +67,12 @@ class TorchrunBackend(RunBackend):
         self.writes = learner_group.writes
 
     @classmethod
-    def open(cls, config: TrainConfig, *given: Any, **named: Any) -> TorchrunBackend:
+    def open(
+        cls,
+        config: TrainConfig,
+        learner_groups: Sequence[LearnerGroupPlan],
+        began: Mapping[str, ModelIdentity],
+    ) -> TorchrunBackend:
         """Meet the other ranks."""
         return cls(meet(config))
 

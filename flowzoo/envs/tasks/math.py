@@ -55,7 +55,7 @@ from flowzoo.envs.tasks.rows import (
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
-from flowzoo.reward.math.published import published_statuses
+from flowzoo.reward.math.published.statuses import published_statuses
 from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng

@@ -70,14 +70,14 @@ def credit_traits(workflow: Workflow) -> CreditTraits:
         for turn in episode.turns:
             role = workflow.agents[turn.agent][0]
             counts[role].append(paid or turn.call in episode.role_scores)
-    scored: dict[str, Scored] = {role: _scored(has) for role, has in counts.items()}
+    scored: dict[str, Scored] = {role: _score_coverage(has) for role, has in counts.items()}
     rules = () if lacking_scores(scored) else ("local", "mix")
     rubric = ("rubric",) if type(workflow).rubric is not Workflow.rubric else ()
     pays = any(map(agent_pay, episodes))
     return CreditTraits(scored, pays, ("team", *rules, *rubric), workflow.replayable)
 
 
-def _scored(has: list[bool]) -> Scored:
+def _score_coverage(has: list[bool]) -> Scored:
     if not has:
         return "never asked"
     return "every reply" if all(has) else "some replies" if any(has) else "no reply"
@@ -184,7 +184,7 @@ def check_yields(workflow: Workflow) -> None:
                 fault, source = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter
             elif isinstance(node, ast.Try) and _catches_end(node):
                 fault = STOPPED
-            elif isinstance(node, ast.FunctionDef) and (store := _kept(node)):
+            elif isinstance(node, ast.FunctionDef) and (store := _shared_store(node)):
                 fault = f"all episodes share {ast.unparse(store)}: keep the value in a variable"
                 source = store
             line = first + getattr(source, "lineno", 1) - 1
@@ -206,7 +206,7 @@ def _catches_end(block: ast.Try) -> bool:
     return (any(caught) and _yields(block.body)) or _yields(block.finalbody)
 
 
-def _kept(function: ast.FunctionDef) -> ast.expr | None:
+def _shared_store(function: ast.FunctionDef) -> ast.expr | None:
     # What a generator assigns to an attribute of its workflow.
     if not _yields(function.body):
         return None

@@ -21,7 +21,7 @@ from flowzoo.reward.math.lists import (
     is_condition,
     leaves,
     make_list,
-    permuted,
+    permute_tuples,
     separator,
 )
 from flowzoo.reward.math.matrices import in_components
@@ -171,7 +171,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
             read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
             return ParsedAnswer("set", text, items=tuple(read))
         if whole := PERMUTED.fullmatch(cleaned):
-            return permuted(_read(whole[1]), text)
+            return permute_tuples(_read(whole[1]), text)
         source = tokenize(
             rows_of(cleaned) or cleaned if "\\begin" in cleaned else cleaned, thousands
         )
@@ -364,7 +364,7 @@ class _Reader:
         label = self._label(*sides[0]) or self.measure(*sides[0], nodes[0])
         if nodes[0] is not None and _is_computable(nodes[0]):
             label = ""  # `\Gamma(3) = 3` is right or wrong
-        if len(sides) > 2 and (several := self._indexed(sides[:-1])):
+        if len(sides) > 2 and (several := self._index_labels(sides[:-1])):
             value = self.read(*sides[-1])
             return ParsedAnswer("list", items=tuple(value._replace(label=x) for x in several))
         last = self._label(*sides[-1])
@@ -383,7 +383,7 @@ class _Reader:
         if not free and not self._is_echo(sides) and _consistent(nodes):
             value = self.read(*sides[-1])
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
-                return value._replace(label=CLOSED, relation=self._decomposed(sides))
+                return value._replace(label=CLOSED, relation=self._decomposition(sides))
         is_chain = len(sides) > 2 and None not in nodes[:-1]
         if relation is not None and symbols(relation[1]) and nodes[0] and nodes[1]:
             is_chain = same_function(nodes[0], nodes[1]) is True  # an identity
@@ -391,14 +391,14 @@ class _Reader:
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
 
-    def _indexed(self, sides: Sequence[tuple[int, int]]) -> list[str]:
+    def _index_labels(self, sides: Sequence[tuple[int, int]]) -> list[str]:
         # The names of `x_1 = x_2 = 3`, which are of one letter with different indices; else none.
         labels = [self._label(*side) for side in sides]
         letters = {name.partition("_")[0] for name in labels}
         is_one = len(letters) == 1 and all("_" in name for name in labels)
         return labels if is_one and len(set(labels)) == len(labels) else []
 
-    def _decomposed(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
+    def _decomposition(self, sides: Sequence[tuple[int, int]]) -> tuple[str, ExprNode] | None:
         # The right side of `7 = 4 + 2 + 1` as written, if it is a sum or product.
         start, end = sides[0]
         if len(sides) != 2 or end != start + 1 or self.source.as_written:

@@ -139,7 +139,7 @@ def _unit_vectors(text: str) -> str:
 _OVER = re.compile(r"\\over(?![A-Za-z])")
 
 
-def _over(text: str) -> str:
+def _brace_over(text: str) -> str:
     # A fraction that `\over` makes of the whole text, in braces.
     heads = (text[: match.start()] for match in _OVER.finditer(text))
     return f"{{{text}}}" if any(head.count("{") == head.count("}") for head in heads) else text
@@ -149,7 +149,7 @@ def _over(text: str) -> str:
 _NEXT_PART = re.compile(r"(?<=[\w)\]}])\s*\\text\s*\{\s*((?:at|when|with|the)\b[^{}]*\}\s*[^\s}])")
 
 
-def _parted(text: str) -> str:
+def _split_parts(text: str) -> str:
     is_one = len(_NEXT_PART.findall(text)) == 1
     return _NEXT_PART.sub(r", \\text{\1", text) if is_one else text
 
@@ -180,7 +180,7 @@ def _rewritten(text: str, rewritings: Sequence[Rewriting]) -> str:
     return text
 
 
-def _each(
+def _rule(
     signs: str, pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0
 ) -> Rewriting:
     # The replacement of every match.
@@ -195,82 +195,82 @@ _D: Final = r"(?:d|\\mathrm\s*\{\s*d\s*\})"
 _Z: Final = r"\\mathbb\s*(?:\{\s*Z\s*\}|Z(?![A-Za-z]))"
 _R: Final = r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R(?![A-Za-z]))"
 _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
-    _each("\\SI \\qty \\num \\ang{ \\si \\unit",
+    _rule("\\SI \\qty \\num \\ang{ \\si \\unit",
           r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?", _quantity),
-    _each("Omega", r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
+    _rule("Omega", r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
           r"|(?<=\d)\s*\\Omega\s*$", lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
-    _each("cdot", r"(\\(?:text|mathrm)\s*\{[^{}\\]*)\\cdot\s*", r"\1 "),
-    _each("mapsto",
+    _rule("cdot", r"(\\(?:text|mathrm)\s*\{[^{}\\]*)\\cdot\s*", r"\1 "),
+    _rule("mapsto",
           r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])",
           lambda match: f"{match[1] or 'f'}({match[2]})="),
-    _each("color", r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*", ""),
-    _each("tag label space phantom kern skip",
+    _rule("color", r"\\(?:text|f)?color(?:box)?\s*(?:\[[A-Za-z]*\])?\s*\{[\w!. ]*\}\s*", ""),
+    _rule("tag label space phantom kern skip",
           r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|[hvm]skip|m?kern)"
           r"(?:\s*\{[^{}]*\}|\s*-?[\d.]+\s*(?:pt|em|ex|mu|mm|cm|in))", " "),
-    _each("partial", r"\\frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
+    _rule("partial", r"\\frac\s*\{\s*\\partial(?:\s*\^\s*\{?2\}?)?\s*([A-Za-z])\s*\}"
           r"\s*\{\s*\\partial\s*([A-Za-z])(?:\s*\^\s*\{?(2)\}?|\s*\\partial\s*([A-Za-z]))?\s*\}",
           _partial),
-    _each("mathbb",
+    _rule("mathbb",
           rf"{_Z}\s*/\s*(?:(\d+|[a-z])\s*{_Z}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)",
           lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
-    _each("mathbb Bbb",
+    _rule("mathbb Bbb",
           r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*"
           r"(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})|_\s*\{\s*\\geq\s*0\s*\})",
           lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
-    _each("rangle", r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])", r"\\ket_{\1}"),
-    _each("\\\\", r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]", r"\\\\"),
-    _each("\\not", r"\\not\s*(?:=|\\eq(?![A-Za-z]))", r"\\neq "),
-    _each("\\not", r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
-    _each("\\{", rf"({_R}|\\\}})\s*-\s*(?=\\\{{)", r"\1\\setminus "),
-    _each("angle", r"\\angle\s*(?:\{\s*)?([A-Z]{3})(?![A-Za-z])(?:\s*\})?",
+    _rule("rangle", r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])", r"\\ket_{\1}"),
+    _rule("\\\\", r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]", r"\\\\"),
+    _rule("\\not", r"\\not\s*(?:=|\\eq(?![A-Za-z]))", r"\\neq "),
+    _rule("\\not", r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
+    _rule("\\{", rf"({_R}|\\\}})\s*-\s*(?=\\\{{)", r"\1\\setminus "),
+    _rule("angle", r"\\angle\s*(?:\{\s*)?([A-Z]{3})(?![A-Za-z])(?:\s*\})?",
           lambda match: rf"\angle {min(match[1], match[1][::-1])}"),
-    (("\\text",), _parted),
+    (("\\text",), _split_parts),
     (("hat", "vec", "bf", "bold", "bm"), _unit_vectors),
     (("Z", "R", "ℤ", "integer", "whole"), _family),
-    (("\\over",), _over),
+    (("\\over",), _brace_over),
 )  # fmt: skip
 _REWRITINGS: Final[tuple[Rewriting, ...]] = (
     (("...",), lambda text: text.replace("...", "\\ldots ")),
     (("",), lambda text: text if text[:1].isdigit() else _without_lead(text)),
     (("\\",), lambda text: _rewritten(text, _OF_COMMANDS)),
-    _each("d", rf"\\frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
+    _rule("d", rf"\\frac\s*\{{\s*{_D}\s*(?:\^\s*\{{?(2)\}}?)?\s*([A-Za-z])\s*\}}"
           rf"\s*\{{\s*{_D}\s*x\s*(?:\^\s*\{{?2\}}?)?\s*\}}"
           r"|(?<![A-Za-z])(?:d([A-Za-z])/dx)(?![A-Za-z])",
           lambda match: (match[2] or match[3]) + ("''" if match[1] else "'")),
     (("",), _without_remark),
-    _each("'", r"(?<![\d.])\d{1,3}(?:'\d{3})+(?!\d)", lambda match: match[0].replace("'", "")),
-    _each("st nd rd th", rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
+    _rule("'", r"(?<![\d.])\d{1,3}(?:'\d{3})+(?!\d)", lambda match: match[0].replace("'", "")),
+    _rule("st nd rd th", rf"(?<=\d)(?:{_NTH}|\^?\\text\s*\{{\s*{_NTH}\s*\}}|\^\{{\s*{_NTH}\s*\}}"
           rf"|\^\{{\s*\\text\s*\{{\s*{_NTH}\s*\}}\s*\}})(?![A-Za-z])", ""),
-    _each("C",
+    _rule("C",
           rf"(?<![\w}})])(?:\{{\s*\}})?[\^_]{_ARG}\s*(?:\\(?:text|mathrm)\s*\{{C\}}|C)\s*_{_ARG}",
           r"\\binom{\1}{\2}"),
-    _each("C", rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}", r"\\binom{\1}{\2}"),
-    _each("C", r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)", r"\\binom{\1}{\2}"),
-    _each("C", r"^(\d{1,3})C(\d{1,3})$", r"\\binom{\1}{\2}"),
-    _each("|", r"^(\d+) ?\| ?([a-z])$", r"\2\\equiv 0 (\\bmod \1)"),
-    _each("np. math. numpy. sympy.", r"\b(?:np|math|numpy|sympy)\.(?=[a-z])", ""),
+    _rule("C", rf"(?<![\w\\}}])C\s*_{_ARG}\s*\^{_ARG}", r"\\binom{\1}{\2}"),
+    _rule("C", r"(?<![\w\\])C\s*\(\s*(\w{1,6})\s*,\s*(\w{1,6})\s*\)", r"\\binom{\1}{\2}"),
+    _rule("C", r"^(\d{1,3})C(\d{1,3})$", r"\\binom{\1}{\2}"),
+    _rule("|", r"^(\d+) ?\| ?([a-z])$", r"\2\\equiv 0 (\\bmod \1)"),
+    _rule("np. math. numpy. sympy.", r"\b(?:np|math|numpy|sympy)\.(?=[a-z])", ""),
     # Decimal commas, also beside a bar, then periods of decimals.
-    _each("|", r"\((?=[^()]*\|)(?=[^()]*\d,\d)[^()]*\)",
+    _rule("|", r"\((?=[^()]*\|)(?=[^()]*\d,\d)[^()]*\)",
           lambda match: re.sub(r"(?<=\d),(?=\d)", ".", match[0])),
-    _each("(", r"^(-?\d+),(\d*)\((\d{1,40})\)$", r"\1.\2\\overline{\3}"),
-    _each("{,}", r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)", "."),
-    _each("\\dot", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
-    _each("bar \\dot overline",
+    _rule("(", r"^(-?\d+),(\d*)\((\d{1,40})\)$", r"\1.\2\\overline{\3}"),
+    _rule("{,}", r"(?<=\d)\{,\}(?=\d)(?!\d{3}(?!\d))|(?<=\b0)\{,\}(?=\d)", "."),
+    _rule("\\dot", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
+    _rule("bar \\dot overline",
           r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))",
           lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
-    _each("ldots", r"(\\overline\s*\{\d+\})\s*\\ldots", r"\1"),
-    _each(")", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
-    _each("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
+    _rule("ldots", r"(\\overline\s*\{\d+\})\s*\\ldots", r"\1"),
+    _rule(")", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
+    _rule("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
           lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
-    _each("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
-    _each("''", r"(?<=\d)''(?!')", '"'),
+    _rule("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
+    _rule("''", r"(?<=\d)''(?!')", '"'),
     (("per cent",), lambda text: text.replace("per cent", "percent")),
-    _each(".m .M", r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))", r" \1m"),
+    _rule(".m .M", r"\s?(?<![A-Za-z])([apAP])\.[mM](?:\.|(?![A-Za-z]))", r" \1m"),
     # Math marks, not a currency.
     (("$",), lambda text: _DOLLAR.sub(" ", text) if len(_DOLLAR.findall(text)) > 1 else text),
     (("{,}",), lambda text: text.replace("{,}", ",")),
-    _each("{", r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}", r" \1 "),
-    _each("T", r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)",
+    _rule("{", r"(?<![A-Za-z])\{ ?([:=<>+*/-]|b?mod) ?\}", r" \1 "),
+    _rule("T", r"([(\[]) *([-\d./]+(?: +[-\d./]+)+) *(?=[)\]]\^ ?\{? ?T)",
           lambda match: match[1] + ",".join(match[2].split())),
 )  # fmt: skip
 

@@ -520,7 +520,7 @@ def _match_unordered(
         a, b = _distinct(a), _distinct(b)
         if len(a) != len(b):
             return False
-    a, b = _unnumbered(a, b), _unnumbered(b, a)
+    a, b = _drop_numbers(a, b), _drop_numbers(b, a)
     left = list(b)
     undecided = False
     # Of the same names, a value belongs to its own: `5, x = 2` is not `2, x = 5`.
@@ -540,7 +540,7 @@ def _match_unordered(
     return None if undecided else True
 
 
-def _unnumbered(
+def _drop_numbers(
     items: Sequence[ParsedAnswer], others: Sequence[ParsedAnswer]
 ) -> Sequence[ParsedAnswer]:
     # Roots `x_1, x_2` as values of the one letter that all of the others have.

@@ -18,6 +18,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, repaired
 from flowzoo.reward.math.phrases import phrase_form
 from flowzoo.reward.math.sorts import read_sort
+from flowzoo.reward.math.vocabulary import NEGATIONS
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -195,9 +196,8 @@ _EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
 # Words by which a sentence says something else than the words at its end.
 _UNSAID = re.compile(
-    r"(?i)\b(?:not|no|nor|never|nobody|nothing|none|nowhere|cannot|if|unless|suppose|assum\w+|why"
-    r"|wrong\w*|false\w*|fails?|doubt\w*|opposite|contra\w+|complement|the square of|number of"
-    r"|might|could|differs?)\b|n't\b|\?"
+    rf"(?i)\b(?:{NEGATIONS}|if|unless|suppose|assum\w+|why|wrong\w+|false\w+|fails?|doubt\w*"
+    r"|opposite|contra\w+|complement|the square of|number of|might|could|differs?)\b|n't\b|\?"
 )
 _CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")

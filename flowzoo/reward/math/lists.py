@@ -17,7 +17,7 @@ PERMUTED = re.compile(
 _MOST_PERMUTED: Final = 5
 
 
-def permuted(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
+def permute_tuples(answer: ParsedAnswer | None, text: str) -> ParsedAnswer | None:
     """The tuples of an answer in every order."""
     tuples = answer.items if answer and answer.kind == "list" else (answer,) if answer else ()
     if any(item.kind != "seq" or len(item.items) > _MOST_PERMUTED for item in tuples):

@@ -117,7 +117,7 @@ def _lexicon() -> _Lexicon:
         name: [
             _Rule(parts, template, frozenset(part for part in parts if part[0] != "{"))
             for pattern, template in table.items()
-            for parts in _expanded(pattern)
+            for parts in _expand(pattern)
         ]
         for name, table in tables.items()
     }
@@ -125,7 +125,7 @@ def _lexicon() -> _Lexicon:
     return _Lexicon(rules, frozenset(word for word in literals if word.isalpha() and len(word) > 1))
 
 
-def _expanded(pattern: str) -> list[tuple[str, ...]]:
+def _expand(pattern: str) -> list[tuple[str, ...]]:
     # The sequences of a pattern: `a (b|) c` is `a b c` and `a c`.
     stack: list[list[list[tuple[str, ...]]]] = [[[()]]]
     for category, word, mark in _ELEMENT.findall(pattern):
@@ -230,7 +230,7 @@ class _Reader:
         for rule in self.rules.get(category, ()):
             if len(rule.parts) <= end - start:
                 for parts in self.matches(rule.parts, 0, start, end):
-                    return _filled(rule.template, [part for part in parts if part])
+                    return _fill(rule.template, [part for part in parts if part])
         return None
 
     def matches(self, parts: tuple[str, ...], at: int, start: int, end: int) -> Iterator[list[str]]:
@@ -260,7 +260,7 @@ class _Reader:
         if category == "ordinal":
             number = ordinal_in_words(text.replace(" ", "-"))
             return None if number is None else str(number)
-        if category in _NUMERALS and (spelled := _spelled(tokens, category == "number")):
+        if category in _NUMERALS and (spelled := _read_number(tokens, category == "number")):
             return spelled
         if len(tokens) > 1 or tokens[0].is_word:
             return None
@@ -281,7 +281,7 @@ class _Reader:
         return is_new and len(tokens) < _MOST_UNKNOWN and HEDGED.search(text) is None
 
 
-def _spelled(tokens: Sequence[_Token], is_product: bool) -> str | None:
+def _read_number(tokens: Sequence[_Token], is_product: bool) -> str | None:
     # The number of `twenty five`, also before a letter or a command, as in `four \\pi`.
     *before, last = tokens
     value = number_in_words(" ".join(token.text for token in tokens))
@@ -294,7 +294,7 @@ def _spelled(tokens: Sequence[_Token], is_product: bool) -> str | None:
     return None if value is None else f"{value} {last.text}"
 
 
-def _filled(template: str, parts: Sequence[str]) -> str:
+def _fill(template: str, parts: Sequence[str]) -> str:
     def part(match: re.Match[str]) -> str:
         text = parts[int(match[2])]
         if match[3]:

@@ -74,9 +74,12 @@ def is_function(word: str) -> bool:
     return name in FUNCTIONS or name in CALLED or name == "sqrt"
 
 
+NEGATIONS: Final = (
+    r"not|never|cannot|(?-i:[Nn]o)|nor|n?either|none|nobody|nothing|nowhere|wrong|false|incorrect"
+)
+"""Words that deny a whole sentence."""
 _DENIALS: Final = (
-    r"not|never|cannot|(?-i:[Nn]o)|nor|n?either|none|nobody|nothing|nowhere|without|wrong|false|incorrect"
-    r"|except|exclud(?:e|ing)|eliminate|reject(?:ed)?|nicht|keine?|pas|non"
+    rf"{NEGATIONS}|without|except|exclud(?:e|ing)|eliminate|reject(?:ed)?|nicht|keine?|pas|non"
 )
 DENIED: Final = re.compile(rf"\b(?:{_DENIALS})\b|n't", re.IGNORECASE)
 """Words that deny what they stand with."""

@@ -13,7 +13,7 @@ prepare_process(1)
 assert torch.get_num_threads() == 1
 prepare_process(0)
 assert torch.get_num_threads() == 1
-for _ in range(3):  # something small may lie where the first one was
+for _ in range(16):  # until the cache of small blocks, which keep large ones apart, is full
     torch.zeros(2**24)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):

@@ -34,7 +34,7 @@ _Verdict = PublishedStatus | tuple[str, ...]
 
 DEADLINE: Final = 1.0
 """Most CPU seconds of a difference in sympy."""
-_SETUP: Final = "flowzoo.reward.math.published_sympy:setup"
+_SETUP: Final = "flowzoo.reward.math.published.worker:setup"
 
 _TEXT = re.compile(r"\\text\{(.+?)\}")
 _HEADLESS_POINT = re.compile(r"(?<=[ {])\.|^\.")
