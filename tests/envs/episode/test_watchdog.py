@@ -1,9 +1,5 @@
 """A script that runs on without a yield is told of."""
 
-import gc
-import inspect
-import sys
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +9,8 @@ import pytest
 
 from flowzoo.envs import Ask, Episode, Outcome, Workflow
 from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.episode.watchdog import newest_frame, watch
+from flowzoo.envs.episode.watchdog import watch
+from tests.processes import run_python
 
 pytestmark = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no clock of a thread's CPU time"
@@ -58,38 +55,41 @@ def test_many_short_episodes_are_not():
     assert caught == []
 
 
+COLLECTED = """
+import gc, inspect, sys, threading
+from flowzoo.envs.episode.watchdog import newest_frame
+
+lines, start = inspect.getsourcelines(newest_frame)
+(line,) = [start + n for n, text in enumerate(lines) if "sys._current_frames" in text]
+places = []
+
+def note(phase, info):
+    frame = sys._getframe(1)
+    places.append((frame.f_code.co_name, frame.f_lineno))
+
+def listed():
+    first = sys._current_frames()
+    return first, sys._current_frames(), sys._current_frames()
+
+over = threading.Event()
+threads = [threading.Thread(target=over.wait) for _ in range(20)]
+for thread in threads:
+    thread.start()
+gc.set_threshold(1)
+gc.callbacks.append(note)
+for _ in range(20):
+    frame = newest_frame(threading.get_ident())
+    listed()
+gc.callbacks.remove(note)
+over.set()
+assert frame is not None
+assert frame.f_back is sys._getframe()
+assert ("newest_frame", line) not in places
+assert "listed" in {name for name, _ in places}
+"""
+
+
 def test_no_garbage_is_collected_while_python_lists_its_threads():
-    # Callbacks of a collection run under Python's lock of threads: one that starts would wait.
-    lines, start = inspect.getsourcelines(newest_frame)
-    (line,) = [start + n for n, text in enumerate(lines) if "sys._current_frames" in text]
-    places: list[tuple[str, int]] = []
-
-    def note(phase: str, info: Any) -> None:
-        frame = sys._getframe(1)
-        places.append((frame.f_code.co_name, frame.f_lineno))
-
-    def listed() -> Any:
-        first = sys._current_frames()
-        return first, sys._current_frames(), sys._current_frames()
-
-    over = threading.Event()
-    threads = [threading.Thread(target=over.wait) for _ in range(20)]
-    threshold = gc.get_threshold()
-    for thread in threads:
-        thread.start()
-    try:
-        gc.set_threshold(1)
-        gc.callbacks.append(note)
-        for _ in range(20):
-            frame = newest_frame(threading.get_ident())
-            listed()
-    finally:
-        gc.callbacks.remove(note)
-        gc.set_threshold(*threshold)
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert frame is not None
-    assert frame.f_back is sys._getframe()
-    assert ("newest_frame", line) not in places
-    assert "listed" in {name for name, _ in places}
+    # Callbacks of a collection run under Python's lock of threads: one that starts would wait. So a
+    # process of its own, in which no other test has left any.
+    run_python(COLLECTED)
