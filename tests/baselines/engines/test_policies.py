@@ -109,7 +109,7 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
     greedy, problems = dict.fromkeys(trained, Sampling(temperature=0.0, max_tokens=16)), [
         make_workflow("voting", "math").task.problem(i, "validation") for i in range(4)
     ]  # fmt: skip
-    engines: Any = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)
+    engines: Any = VLLMEngines(config, trained, greedy, greedy, problems, {"solver": learner})
     try:
         assert set(engines.sync()) >= {"sync/gap_max/solver"}
         first = play(engines, "judge")

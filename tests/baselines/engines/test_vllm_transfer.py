@@ -38,7 +38,7 @@ def open_engines(**settings: Any) -> tuple[Any, Learner]:
     task = make_workflow("voting", "math").task
     problems = [task.problem(index, "validation") for index in range(4)]
     greedy = {"solver": Sampling(temperature=0.0, max_tokens=16)}
-    engines = VLLMEngines(config, trained, {"solver": learner}, greedy, greedy, problems)
+    engines = VLLMEngines(config, trained, greedy, greedy, problems, {"solver": learner})
     return engines, learner
 
 
