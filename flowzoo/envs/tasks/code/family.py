@@ -8,14 +8,23 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType
 from typing import Any, Literal
 
-from flowzoo.envs.tasks.code.interpreter import InterpreterError, run_function, run_program
 from flowzoo.sandbox.program import CallTest, StdinTest
 from flowzoo.seeding import key_rng
 
 PUBLIC, HIDDEN = 2, 8  # tests shown in the prompt, and tests that grade
 _MOST_DRAWS = 400
+ROUNDS = 5_000  # most rounds of the loops of a run; a wrong variant may loop forever
+_ROUND = "_next_round"
+_FUNCTIONS = {
+    function.__name__: function
+    for function in (
+        abs, all, any, chr, dict, enumerate, int, len, list, max, min, ord, range, reversed, set,
+        sorted, str, sum, tuple, zip,
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +70,47 @@ class CodeInstance:
     hidden: tuple[CallTest | StdinTest, ...]
 
 
-def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
-    """Result of a generated program for an input: its return value or its output."""
-    return run_program(program, given) if entry is None else run_function(program, entry, given)
+class ProgramError(Exception):
+    """A generated program raised, or its loops do not end."""
+
+
+class _Counted(ast.NodeTransformer):
+    """Puts a call that counts at the start of every round of a loop."""
+
+    def _count(self, node: ast.For | ast.While) -> ast.AST:
+        self.generic_visit(node)
+        node.body.insert(0, ast.Expr(ast.Call(ast.Name(_ROUND, ast.Load()), [], [])))
+        return node
+
+    visit_For = visit_While = _count
+
+
+def compiled(program: str | ast.Module) -> CodeType:
+    """The code of a reference or a variant, for `outcome`; programs of models need the sandbox."""
+    tree = ast.parse(program) if isinstance(program, str) else copy.deepcopy(program)
+    return compile(ast.fix_missing_locations(_Counted().visit(tree)), "<generated>", "exec")
+
+
+def outcome(code: CodeType, entry: str | None, given: Any) -> Any:
+    """Result of a generated program for an input: its return value or its output.
+
+    Raises:
+        ProgramError: the program raised, or its loops had more than `ROUNDS` rounds.
+    """
+    output: list[str] = []
+    names: dict[str, Any] = {
+        "__builtins__": {
+            **_FUNCTIONS,
+            "print": lambda *values: output.append(" ".join(map(str, values)) + "\n"),
+            "input": iter(given.splitlines() if entry is None else ()).__next__,
+            _ROUND: iter(range(ROUNDS)).__next__,
+        }
+    }
+    try:
+        exec(code, names)
+        return "".join(output) if entry is None else names[entry](*copy.deepcopy(given))
+    except Exception as error:
+        raise ProgramError(f"{type(error).__name__}: {error}") from error
 
 
 def standard(source: str) -> str:
@@ -74,8 +121,8 @@ def standard(source: str) -> str:
 @lru_cache(maxsize=1024)
 def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
     """Complete a draft with tests from the reference program."""
-    # None for a draft whose hidden tests would all expect the same output. Cached, since it takes
-    # 10 ms or more and evaluations repeat problems.
+    # None for a draft whose hidden tests would all expect the same output. Cached, since
+    # evaluations repeat problems.
     source = standard(draft.source)
     tests = _tests(draft, source)
     public, hidden = tests[:PUBLIC], tests[PUBLIC:]
@@ -91,11 +138,12 @@ def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
     # Depends on the statement only: equal statements are equal problems.
     rng = key_rng("code tests", draft.statement)
     cases: dict[str, tuple[Any, Any]] = {}
+    code = compiled(source)
     for number in range(_MOST_DRAWS):
         given = draft.draw(rng)
         if repr(given) in cases:
             continue
-        result = outcome(source, draft.entry, given)
+        result = outcome(code, draft.entry, given)
         outputs = {repr(output) for _, output in cases.values()}
         # Half of the inputs may repeat an output; after that only new outputs are accepted, up to
         # the limit of draws.
@@ -122,11 +170,12 @@ def example(test: CallTest | StdinTest, entry: str | None) -> str:
 def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "error", "no"]:
     """Verdict of the hidden tests on a program: wrong outputs only, an error, or no failure."""
     verdict: Literal["wrong", "error", "no"] = "no"
+    code = compiled(program)
     for test in instance.hidden:
         given = test.args if isinstance(test, CallTest) else test.stdin
         try:
-            result = outcome(program, instance.entry, given)
-        except InterpreterError:
+            result = outcome(code, instance.entry, given)
+        except ProgramError:
             return "error"
         if repr(result) != repr(test.expected):
             verdict = "wrong"
@@ -221,7 +270,7 @@ def count_changes(source: str) -> int:
 
 def variant(source: str, number: int) -> ast.Module:
     """The program with change `number` applied (from 0)."""
-    tree = copy.deepcopy(ast.parse(source))
+    tree = ast.parse(source)
     position = 0
     for node in ast.walk(tree):
         for change in list(changes(node)):

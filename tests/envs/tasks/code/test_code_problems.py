@@ -12,10 +12,12 @@ from flowzoo.envs.tasks.code.family import (
     PUBLIC,
     CodeInstance,
     ProblemFamily,
+    compiled,
     complete,
     count_changes,
     fails,
     nothing,
+    outcome,
     variant,
     wrong_program,
 )
@@ -116,9 +118,8 @@ def test_level_1_tests_tell_every_single_mistake(count):
 
 
 def _values(tree: ast.Module, tests: list[CallTest]) -> list[object]:
-    from flowzoo.envs.tasks.code.interpreter import run_function
-
-    return [run_function(tree, "f", test.args) for test in tests]
+    code = compiled(tree)
+    return [outcome(code, "f", test.args) for test in tests]
 
 
 @pytest.mark.full
