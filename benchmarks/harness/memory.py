@@ -18,11 +18,6 @@ def status_bytes(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def resident_mib() -> float:
-    """Resident memory of this process, in MiB."""
-    return status_bytes("VmRSS") / 2**20
-
-
 def peak_gib() -> float | None:
     """Peak GPU memory that torch allocated, in GiB; None on a CPU."""
     cuda = _cuda()
