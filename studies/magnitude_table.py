@@ -5,7 +5,7 @@
 
 Ratios are to the run of one agent with the same seed, geometric means over seeds with the t
 interval of their logarithms; accuracies are the voters' own at the last evaluation. How the norm
-grows with N is a question for more seeds: `studies.magnitude_more`.
+grows with N is a question for more seeds: docs/failure-modes.md has the answer.
 """
 
 from __future__ import annotations
