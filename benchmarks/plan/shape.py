@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,6 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
         names = linears_of(model) if targets == "all" else adaptable(model)
         modules = dict(model.named_modules())
         adapted = tuple(tuple(modules[name].weight.shape) for name in names)  # type: ignore[union-attr]
-
-    def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
-        return tuple(tuple(tensor.shape) for tensor in tensors)
 
     text = config.get_text_config()
     return ModelShape(
