@@ -67,8 +67,9 @@ def _values(row: Row, role: str) -> list[float]:
 def _level(values: Sequence[float]) -> Level:
     paid = [value for value in values if math.isfinite(value)]
     low, high = number_interval(np.array(paid)) if paid else (math.nan, math.nan)
-    known = math.isfinite(low)
-    return paid_mean(values), low if known else None, high if known else None
+    if not math.isfinite(low):
+        return paid_mean(values), None, None
+    return paid_mean(values), low, high
 
 
 def _gain(first: Sequence[float], last: Sequence[float]) -> Gain | None:
