@@ -88,14 +88,20 @@ def held_out_line(summary: Mapping[str, Any]) -> str:
         line = f"pay of {role}: {_level(pay['before'])} -> {_level(pay['after'])}"
         if gain := pay["gain"]:
             mean, low, high = (gain[name] for name in ("mean", "low", "high"))
-            line += f", gain {mean:+.3f} (95 % interval {low:+.3f} to {high:+.3f})"
+            line += f", gain {mean:+.3f} ({_ends(low, high, '+.3f')})"
         lines.append(line)
     return "\n".join(lines)
 
 
-def _level(pay: Sequence[float]) -> str:
+def _level(pay: Sequence[float | None]) -> str:
     mean, low, high = pay
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return f"{mean:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
+
+
+def _ends(low: float, high: float, form: str) -> str:
+    if low == high:
+        return "no interval, since all differences are equal"
+    return f"95 % interval {low:{form}} to {high:{form}}"
 
 
 def pay_words(row: Mapping[str, Any]) -> str:
@@ -108,7 +114,7 @@ def pay_words(row: Mapping[str, Any]) -> str:
 def points(gain: Mapping[str, float]) -> str:
     """A gain in points with its interval."""
     mean, low, high = (100 * gain[name] for name in ("mean", "low", "high"))
-    return f"{mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
+    return f"{mean:+.1f} points ({_ends(low, high, '+.1f')})"
 
 
 def program_name() -> str:

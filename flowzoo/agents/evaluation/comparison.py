@@ -24,17 +24,17 @@ def paired_interval(before: Sequence[float], after: Sequence[float]) -> Ends | N
     """95 % interval of the mean of `after - before`, scores of the same problems.
 
     Newcombe's method 10 (Stat. Med. 17 (1998) 2635) where all scores are 0 or 1, which holds where
-    few problems differ; else the normal interval of the differences. None: a single problem whose
-    scores are not 0 or 1.
+    few problems differ; else the normal interval of the differences. None: all differ by one
+    number, and some score is not 0 or 1.
     """
     first, second = np.array(before), np.array(after)
     if np.isin([first, second], (0.0, 1.0)).all():
         return _newcombe(first, second)
     differences = second - first
+    if np.ptp(differences) == 0:
+        return None
     half = Z * stderr(differences.tolist())
     middle = float(differences.mean())
-    if math.isnan(half):
-        return None
     scores = np.concatenate([first, second])
     most = 1.0 if ((scores >= 0) & (scores <= 1)).all() else math.inf  # of shares
     return max(-most, middle - half), min(most, middle + half)

@@ -52,19 +52,25 @@ def share_interval(share: float, of: float, z: float = Z) -> ShareInterval:
 
 
 def interval(scores: Floats) -> Ends:
-    """95 % interval of the mean of independent `scores` (items,); infinite for one that is no 0 or
-    1.
+    """95 % interval of the mean of independent `scores` (items,); infinite where none is known."""
+    if np.isin(scores, (0.0, 1.0)).all():
+        wilson = share_interval(float(scores.mean()), len(scores))
+        return wilson.low, wilson.high
+    low, high = number_interval(scores)
+    if math.isfinite(low) and ((scores >= 0) & (scores <= 1)).all():
+        return max(0.0, low), min(1.0, high)  # a mean of shares is a share
+    return low, high
+
+
+def number_interval(values: Floats) -> Ends:
+    """95 % interval of the mean of independent numbers of any size, such as pay.
+
+    Infinite where all are equal: nothing says how far they may differ.
     """
-    n, p = len(scores), float(scores.mean())
-    if not np.isin(scores, (0.0, 1.0)).all():
-        if n < 2:
-            return -math.inf, math.inf
-        half = Z * float(scores.std(ddof=1)) / math.sqrt(n)
-        # A mean of shares is a share.
-        least, most = (0.0, 1.0) if ((scores >= 0) & (scores <= 1)).all() else (-math.inf, math.inf)
-        return max(least, p - half), min(most, p + half)
-    wilson = share_interval(p, n)
-    return wilson.low, wilson.high
+    if np.ptp(values) == 0:
+        return -math.inf, math.inf
+    middle, half = float(values.mean()), Z * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return middle - half, middle + half
 
 
 def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
@@ -91,18 +97,18 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """
     groups = list(attempts_of(records).values())
     means = {"accuracy": problem_scores(records), **attempt_values(records)}
-    intervals: dict[str, Any] = {
-        name: list(ends)
-        for name, values in means.items()
-        if values and math.isfinite((ends := interval(np.array(values)))[0])
-    }
-    pay = {
-        role: list(interval(finite))
-        for role, values in role_pay(records).items()
-        if len(finite := np.array([value for value in values if math.isfinite(value)])) > 1
-    }
+    intervals: dict[str, Any] = _known_intervals(means, interval)
+    pay = _known_intervals(role_pay(records), number_interval)
     intervals |= {"pay": pay} if pay else {}
     return intervals | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
+
+
+def _known_intervals(
+    means: Mapping[str, Sequence[float]], find: Callable[[Floats], Ends]
+) -> dict[str, list[float]]:
+    finite = {name: np.array([v for v in values if v == v]) for name, values in means.items()}
+    ends = {name: find(values) for name, values in finite.items() if len(values)}
+    return {name: list(pair) for name, pair in ends.items() if math.isfinite(pair[0])}
 
 
 def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict[str, list[float]]]:

@@ -56,6 +56,7 @@ def protocol_of(
     Returns:
         `problem_set` and `prompts` are hashes, `samples` episodes per problem, `reading` is
         `strict`, or `lenient` and `published` under the presets "paper" and "published";
+        `score_range` has the scores that are shown as 0 and 100 %;
         `policies` and `lengths` are by role or agent, `decoding` by policy.
     """
     names = [*policy_map.entries, *([JUDGE] if policy_map.judge else [])]
@@ -70,6 +71,7 @@ def protocol_of(
         "samples": samples,
         "seed": seed,
         "reading": READINGS.get(workflow.preset, "strict"),
+        "score_range": list(workflow.score_range),
         "prompts": workflow.prompts_id,
         "settings": {**workflow.spec},
         "policies": {name: policy.name for name, policy in policies.items()},
@@ -88,7 +90,9 @@ def protocol_line(protocol: Mapping[str, Any]) -> str:
     formats = {
         way["engine_dtype"] for way in protocol["decoding"].values() if "engine_dtype" in way
     }
+    low, high = protocol.get("score_range", (0, 1))
     parts = (
+        *([] if (low, high) == (0, 1) else [f"scores {low:g} to {high:g} as 0 to 100 %"]),
         f"{protocol['split']}, {protocol['problems']} problems ({protocol['problem_set'][:6]})",
         f"{protocol['samples']} per problem",
         *sorted(ways),

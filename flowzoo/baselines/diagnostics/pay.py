@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.agents.evaluation.intervals import interval
+from flowzoo.agents.evaluation.intervals import number_interval
 from flowzoo.agents.evaluation.summary import paid_mean
 from flowzoo.baselines.stats import Gain, paired_gain
 
 PAY_OF = "eval/pay_of/"
 """Prefix of the metric of a role's pay on every held-out problem."""
 Row = Mapping[str, Any]
-Level = tuple[float, float, float]
+Level = tuple[float, float | None, float | None]
 
 
 class PayChange(NamedTuple):
-    """Pay of a role at two evaluations, each as mean and ends of its 95 % interval."""
+    """Pay of a role at two evaluations: each a mean and the ends of its 95 % interval, or None."""
 
     role: str
     before: Level
@@ -66,7 +66,10 @@ def _values(row: Row, role: str) -> list[float]:
 
 def _level(values: Sequence[float]) -> Level:
     paid = [value for value in values if math.isfinite(value)]
-    return (paid_mean(values), *(interval(np.array(paid)) if paid else (math.nan, math.nan)))
+    low, high = number_interval(np.array(paid)) if paid else (math.nan, math.nan)
+    if not math.isfinite(low):
+        return paid_mean(values), None, None
+    return paid_mean(values), low, high
 
 
 def _gain(first: Sequence[float], last: Sequence[float]) -> Gain | None:

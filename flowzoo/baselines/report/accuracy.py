@@ -192,6 +192,11 @@ def is_gain(facts: Facts | None) -> bool:
     return facts is not None and facts.get("terminal", facts["last"])["low"] > 0
 
 
+def is_unchanged(facts: Facts) -> bool:
+    """True if the gain of `gain_facts` is 0 on every problem."""
+    return facts["last"]["low"] == facts["last"]["high"] == 0
+
+
 def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
     """State the gain over step 0; `measure` is the word for a mean score."""
     name = measure.capitalize()
@@ -226,6 +231,8 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
         return Finding("good", f"{name} ended above the start", text)
     if last["high"] < 0:  # and the mean of the last evaluations is not
         return Finding("warn", "The last evaluation is below the start", text)
+    if is_unchanged(facts):
+        return Finding("result", f"{name} did not change on any problem", text)
     return Finding("unknown", "Gain not significant", text)
 
 

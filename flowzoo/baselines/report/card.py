@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -151,10 +152,8 @@ def accuracies(run: RunData, step: int) -> list[str]:
     for index, at in enumerate(run.steps):
         if at in named:
             low, high = interval(run.scores[index])
-            rows.append(
-                f"| {named[at]} | {at} | {percent(float(means[index]))} | {percent(low)} to "
-                f"{percent(high)} |"
-            )
+            ends = f"{percent(low)} to {percent(high)}" if math.isfinite(low) else "–"
+            rows.append(f"| {named[at]} | {at} | {percent(float(means[index]))} | {ends} |")
     parts = ["\n".join(rows)]
     if step in run.steps[1:]:
         index = run.steps.index(step)

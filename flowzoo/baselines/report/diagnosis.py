@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.diagnostics.skills import GIVEN
-from flowzoo.baselines.report.accuracy import is_gain
+from flowzoo.baselines.report.accuracy import is_gain, is_unchanged
 from flowzoo.baselines.report.by_policy import policy_of, whole_role
 from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, metric_series, percent
@@ -113,13 +113,12 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
 
 def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnosis:
     gain = facts["gain"]
-    levels = f"from {percent(gain['before'])} to {percent(gain['after'])}"
     undecided = [finding.title for finding in findings if finding.level == "unknown"]
-    what = (
-        f"Held-out {run.measure} rose {levels} in {gain['step']} steps"
-        if is_gain(gain)
-        else f"Held-out {run.measure} went {levels}, which may be chance"
-    )
+    what = _course(run, gain)
+    if is_gain(gain):
+        what += f" in {gain['step']} steps"
+    elif not is_unchanged(gain):
+        what += ", which may be chance"
     warned = any(finding.level == "warn" for finding in findings)
     what += "." if warned else ", and no test found a fault."
     noted = [f.title for f in findings if f.level == "warn" or f.code == ONE_PLACE]
@@ -186,11 +185,15 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
         return f"{next(f.title for f in bad if f.code == 'hacked')}."
     if "worse" in codes:
         return f"{next(f.title for f in bad if f.code == 'worse')}: {end}."
-    gain = facts["gain"]
-    return (
-        f"{bad[0].title}. Held-out {run.measure} {'rose' if is_gain(gain) else 'went'} from "
-        f"{percent(gain['before'])} to {percent(gain['after'])}."
-    )
+    return f"{bad[0].title}. {_course(run, facts['gain'])}."
+
+
+def _course(run: RunData, gain: Facts) -> str:
+    after = percent(gain["after"])
+    if is_unchanged(gain):
+        return f"Held-out {run.measure} stayed at {after}, unchanged on every problem"
+    verb = "rose" if is_gain(gain) else "went"
+    return f"Held-out {run.measure} {verb} from {percent(gain['before'])} to {after}"
 
 
 def _how(facts: Facts, bad: Sequence[Finding], role: str, what: str) -> str:

@@ -97,9 +97,11 @@ def points(value: float, *, sign: bool = False) -> str:
     return f"{rounded:{'+' if sign else ''}.1f}".replace("-", "−")
 
 
-def between(low: float, high: float) -> str:
-    """A 95 % interval of a difference, in points."""
-    return f"95\u00a0% interval {points(low, sign=True)} to {points(high, sign=True)}"
+def between(low: float, high: float, show: Callable[..., str] = points) -> str:
+    """A 95 % interval of a difference, in points; without width it is none."""
+    if low == high:
+        return "no interval, since all differences are equal"
+    return f"95\u00a0% interval {show(low, sign=True)} to {show(high, sign=True)}"
 
 
 def pluralize(count: int, noun: str) -> str:

@@ -106,13 +106,18 @@ def _silences(run: RunData, level: FindingLevel) -> list[Finding]:
     return [
         Finding(
             level if cause["cause"] == "nothing" else "warn",
-            SILENCE_TITLES[cause["cause"].partition("/")[0]],
+            SILENCE_TITLES[cause["cause"].partition("/")[0]] + _of_role(cause["cause"]),
             f"{cause['text'][0].upper()}{cause['text'][1:]}. "
-            f"This held at {cause['steps']} of {steps} steps.",
+            f"Found first at step {cause['first']} and last at step {cause['last']} of {steps}.",
         )
         for cause in silence_record(run.rows, USUAL | dict(run.settings))
         if cause["cause"].partition("/")[0] in SILENCE_TITLES  # judges have another finding
     ]
+
+
+def _of_role(cause: str) -> str:
+    role = cause.partition("/")[2]
+    return f": {role}" if role else ""
 
 
 def _rates(run: RunData) -> list[Finding]:

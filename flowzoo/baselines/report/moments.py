@@ -34,7 +34,7 @@ def run_moment(role: str, run: RunData, before: int, after: int) -> dict[str, An
         return None
     earlier, later = chosen
     return {
-        "problem": shorten(str(later.get("text", ""))),
+        "problem": shorten(str(later["problem"] if run.pays else later.get("text", ""))),
         "gold": shorten(str(later.get("gold", ""))),
         "before": _episode(earlier),
         "after": _episode(later),

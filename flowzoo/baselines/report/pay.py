@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
-from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, percent
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    between,
+    percent,
+)
 from flowzoo.baselines.run.reading import RunData
 
 
@@ -34,15 +39,17 @@ def pay_finding(change: PayChange, step: int) -> Finding:
     if gain is None:
         title = f"Cannot tell whether the pay of {role} changed"
         return Finding("unknown", title, f"{text}. It was paid in too few problems to compare.")
-    low, high = _number(gain.low, sign=True), _number(gain.high, sign=True)
+    ends = between(gain.low, gain.high, show=_number)
     text += (
-        f". The difference is {_number(gain.mean, sign=True)} (95\u00a0% interval {low} to {high}, "
-        f"paired over {gain.n} problems; one run, so not over seeds)."
+        f". The difference is {_number(gain.mean, sign=True)} ({ends}, paired over {gain.n} "
+        "problems; one run, so not over seeds)."
     )
     if gain.high < 0:
         return Finding("warn", f"{role} earns less than at the start", text)
     if gain.low > 0:
         return Finding("result", f"{role} earns more than at the start", text)
+    if gain.low == gain.high:
+        return Finding("result", f"{role} earns what it earned at the start", text)
     return Finding("unknown", f"Cannot tell whether {role} earns more or less", text)
 
 
@@ -59,7 +66,7 @@ def _row(change: PayChange) -> Mapping[str, Any]:
 
 def _amounts(level: Level) -> str:
     mean, low, high = level
-    if not math.isfinite(low):
+    if low is None or high is None:
         return _number(mean)
     return f"{_number(mean)} ({_number(low)} to {_number(high)})"
 

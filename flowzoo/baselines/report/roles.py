@@ -301,18 +301,15 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool, pays: bool) -
     deaths = [_death_finding(test, team_gained, pays) for test in tests if test.positive]
     if deaths:
         return deaths
+    same = f"came to give one reply, or copies of another's, to {percent(SAME)} of the problems"
     if pays:
-        text = (
-            "No role is no longer asked, or gives the same reply or a copy of another's to every "
-            f"problem. {len(tests)} tests."
-        )
+        text = f"None of {len(tests)} tests found a role that is no longer asked, or that {same}."
         return [Finding("good", "No role is dead", text)]
     skills = [test for test in tests if test.kind == "skill"]
     parts = [f"{test.role} {points(test.findable or 0)}" for test in skills]
     text = (
-        "No role lost half of its skill, is no longer asked, or gives the same reply or a copy of "
-        f"another's to every problem; and right answers still come with right candidates. "
-        f"{len(tests)} tests"
+        f"None of {len(tests)} tests found a role that lost half of its skill, is no longer asked, "
+        f"or {same}; and right answers still come with right candidates"
     )
     if parts:
         text += f"; falls of own accuracy found with probability 0.8: {join_words(parts)} points"
@@ -358,8 +355,10 @@ def _death_texts(test: RoleDeath) -> tuple[str, str]:
         text = f"{test.role} was asked in {levels} of the episodes, before training and now"
         return f"{test.role} is no longer asked", f"{text} ({change})."
     if test.kind == "constant":
-        text = f"Its most frequent reply went from {levels} of its replies ({change}).{power}"
-        return f"{test.role} gives the same reply to every problem", text
+        text = (
+            f"Its most frequent first reply went from {levels} of the problems ({change}).{power}"
+        )
+        return f"{test.role} gives one reply to {percent(test.after)} of the problems", text
     if test.kind == "copy":
         return f"{test.role} became a copy of {test.other}", (
             "The share of its replies that repeat another agent's word for word went from "

@@ -135,6 +135,7 @@ def protocol(run: RunData) -> dict[str, Any]:
             "max_tokens", run.settings.get("eval_max_tokens") or settings["max_tokens"]
         ),
         "prompts": record.get("prompts", ""),
+        "score_range": record.get("score_range", (0, 1)),
         "every": settings["eval_every"],
         "at": [*run.settings.get("eval_at", ())],
     }

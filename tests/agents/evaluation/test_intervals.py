@@ -6,7 +6,12 @@ import pytest
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.comparison import paired_interval
 from flowzoo.agents.evaluation.evaluate import evaluate
-from flowzoo.agents.evaluation.intervals import grouped_share, interval, share_interval
+from flowzoo.agents.evaluation.intervals import (
+    grouped_share,
+    interval,
+    number_interval,
+    share_interval,
+)
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_workflow
@@ -23,8 +28,15 @@ def test_the_mean_of_shares_has_no_interval_beyond_shares():
     assert interval(high) == pytest.approx((0.97533, 1.0), abs=1e-5)
     assert interval(low) == pytest.approx((0.0, 0.02467), abs=1e-5)
     assert interval(2 * high)[1] > 2  # returns of an environment have no bounds
-    assert interval(np.array([0.5])) == (-np.inf, np.inf)
+    assert interval(np.array([0.5])) == interval(np.array([0.7] * 5)) == (-np.inf, np.inf)
     assert paired_interval([0.25, 0.0], [1.0, 1.0]) == pytest.approx((0.63, 1.0), abs=1e-4)
+
+
+def test_pay_that_never_differs_has_no_interval():
+    assert number_interval(np.ones(50)) == number_interval(np.zeros(1)) == (-np.inf, np.inf)
+    low, high = number_interval(np.array([0.0, 1.0] * 2))  # pay of 0 or 1 is no share
+    assert (low, high) == pytest.approx((0.5 - 0.5658, 0.5 + 0.5658), abs=1e-4)
+    assert paired_interval([0.25, 0.5], [0.75, 1.0]) is None
 
 
 def test_cases_that_repeat_each_other_count_once():

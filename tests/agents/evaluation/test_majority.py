@@ -117,6 +117,7 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path):
         "samples": 2,
         "seed": 7,
         "reading": "lenient",
+        "score_range": [0.0, 1.0],
         "prompts": workflow.prompts_id,
         "settings": json.loads(json.dumps(dict(workflow.spec))),
         "policies": {"generator": "m", "aggregator": "m"},

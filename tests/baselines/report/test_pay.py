@@ -81,7 +81,12 @@ def test_no_sentence_of_a_game_is_about_right_replies(trained):
     said = [f"{finding['title']} {finding['text']}" for finding in facts["findings"]]
     said += [*facts["diagnosis"]["sentences"], facts["diagnosis"]["cause"], printed]
     assert [text for text in said if WRONG.search(text)] == []
-    assert "held-out score 50.0 % -> 50.0 %" in printed  # what one earns, the other loses
+    # What one earns, the other loses.
+    assert "held-out score 50.0 % -> 50.0 %, gain +0.0 points (no interval" in printed
+    assert "measured on scores -2 to 2 as 0 to 100 %" in printed
+    assert "stayed at 50.0\u00a0%, unchanged on every problem" in " ".join(said)
+    assert "Score did not change on any problem" in {f["title"] for f in facts["findings"]}
+    assert len({f["title"] for f in facts["findings"]}) == len(facts["findings"])
     metrics = {name for row in read_runs([folder])[0].rows for name in row}
     assert not any(re.search("pass@|solve_|eval/right", name) for name in metrics)
 
@@ -100,13 +105,14 @@ def test_no_word_on_the_page_is_about_right_replies(trained, browser, tmp_path):
         return document.getElementById("main").innerText;"""
     )
     assert "Pay of each role before training" in shown
+    assert "A score of −2 is 0 %, one of 2 is 100 %." in shown
     assert [line for line in shown.splitlines() if WRONG.search(line)] == []
 
 
 def test_an_evaluation_of_a_game_names_pay(tmp_path, capsys, browser):
     folder = tmp_path / "eval"
     line = ["eval", f"{GAMES}:Commons", "--policy", "scripted:0.5", "--n", "30", "--samples", "2"]
-    assert main([*line, "--out", str(folder)]) == 0
+    assert main([*line, "--task", "math", "--out", str(folder)]) == 0
     printed = capsys.readouterr()
     assert [text for text in printed.out.splitlines() if WRONG.search(text)] == []
     summary = json.loads((folder / "summary.json").read_text())
@@ -121,6 +127,7 @@ def test_an_evaluation_of_a_game_names_pay(tmp_path, capsys, browser):
     browser.get(page.as_uri())
     shown = wait_for(browser, "return document.getElementById('main').innerText")
     assert "pay of player" in shown
+    assert not re.search(r"\bgold\b|^answer|Compute", shown, re.MULTILINE)  # of the problem lent
     assert [text for text in shown.splitlines() if WRONG.search(text)] == []
 
 
@@ -139,7 +146,10 @@ def test_a_role_that_earns_less_is_named():
     assert "2.500" in found.text
     assert "−5.000" in found.text
     assert bidder.shares is None  # of a negative sum there is no share
-    assert pay_finding(house, 8).title == "Cannot tell whether house earns more or less"
+    assert house.before == (1.0, None, None)
+    found = pay_finding(house, 8)
+    assert (found.level, found.title) == ("result", "house earns what it earned at the start")
+    assert "1.000 before training and 1.000 at step 8. The difference is +0.000 (no" in found.text
     rose = pay_changes(*rows_of([1.0, 0.0] * 20, [3.0, 3.0] * 20))[0]
     assert pay_finding(rose, 8).title == "bidder earns more than at the start"
     assert rose.shares == (pytest.approx(1 / 3), pytest.approx(3 / 4))

@@ -113,6 +113,14 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run, tmp_path):
     assert "are missing" in role_health(missing)["why"]
 
 
+def test_a_frequent_reply_is_told_with_its_share():
+    same = RoleDeath("house", "constant", True, 0.12, 0.91, 0.79, 0.72, 0.84, 0, 200, 0.92)
+    facts = {"judges": [], "chooser": None, "values": [], "deaths": [same], "trained": []}
+    (finding,) = role_findings(facts, True, pays=True)
+    assert finding.title == "house gives one reply to 91.0\u00a0% of the problems"
+    assert "first reply went from 12.0\u00a0% to 91.0\u00a0% of the problems" in finding.text
+
+
 @pytest.mark.parametrize(
     ("findable", "title"),
     [(0.08, "No role is dead"), (0.25, "Cannot tell whether a role lost its skill")],

@@ -43,16 +43,17 @@ const played = (index, episode, query, colors) => [
   Object.keys(episode.facts).length ? h("details", null, h("summary", null, "Facts"), pairs(episode.facts)) : [],
   episode.calls.map((call) => callView(index, call, query, colors)),
 ];
-// [name, index of a text or null] ...
-const texts = (index, query, ...rows) => h("dl", { class: "facts" }, rows.map(([name, text]) => [h("dt", null, name), h("dd", null, text === null ? "none" : said(index.texts[text], query))]));
+// [name, index of a text or null] ...; a game need not have an answer.
+const texts = (index, query, ...rows) => h("dl", { class: "facts" }, rows.filter(([, text]) => index.texts[text] || (text === null && !game.pays)).map(([name, text]) => [h("dt", null, name), h("dd", null, text === null ? "none" : said(index.texts[text], query))]));
+const question = (index, { text }, query) => (index.texts[text] ? said(index.texts[text], query) : []);
 
 const episodeView = (index, episode, query, colors) => [
-  h("h3", null, bdi(index.texts[episode.problem])), scored(episode), said(index.texts[episode.text], query),
+  h("h3", null, bdi(index.texts[episode.problem])), scored(episode), question(index, episode, query),
   texts(index, query, ["answer", episode.answer], ["gold", episode.gold]), played(index, episode, query, colors),
 ];
 // The same in two parts, for episodes of one problem side by side.
-const problemView = (index, { problem, text, gold }, query) => [
-  h("h3", null, bdi(index.texts[problem])), said(index.texts[text], query), texts(index, query, ["gold", gold])];
+const problemView = (index, item, query) => [
+  h("h3", null, bdi(index.texts[item.problem])), question(index, item, query), texts(index, query, ["gold", item.gold])];
 const playView = (index, episode, query, colors) => [scored(episode), texts(index, query, ["answer", episode.answer]), played(index, episode, query, colors)];
 
 class Browser {

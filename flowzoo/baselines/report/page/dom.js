@@ -63,6 +63,8 @@ const flat = (text) => text.replace(/\s+/g, " ").slice(0, 300);
 
 // Whether scores are pay: then no reply is right or wrong, and a mean score is no accuracy.
 const game = { pays: false };
+// The question of a problem and its gold answer: of a game, whose pay no answer decides, neither.
+const asked = (texts, text, gold) => (game.pays && texts[gold] ? {} : { text, gold });
 const measure = () => (game.pays ? "score" : "accuracy");
 const titled = (text) => text[0].toUpperCase() + text.slice(1);
 const ofTruth = (filters, names) => (game.pays ? Object.fromEntries(Object.entries(filters).filter(([name]) => !names.includes(name))) : filters);

@@ -31,7 +31,7 @@ class EvaluationIndex {
     this.low = packed.texts.map((text) => text.toLowerCase());
     this.items = packed.items.map(([problem, text, gold, level, file, first, sides]) => {
       const episodes = sides.map((side) => side.map(([sample, score, answer, truncated, flags]) => ({ sample, score, answer, truncated, flags })));
-      return { problem, text, gold, level: this.texts[level], file, first, sides: episodes, all: episodes.flat(), scores: episodes.map(scoreOf) };
+      return { problem, ...asked(this.texts, text, gold), level: this.texts[level], file, first, sides: episodes, all: episodes.flat(), scores: episodes.map(scoreOf) };
     });
     this.pair = packed.sides.length > 1;
     this.samples = this.items.some(({ all }) => all.some(({ sample }) => sample));

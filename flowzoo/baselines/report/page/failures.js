@@ -38,6 +38,8 @@ const momentCall = (call, role) => h("div", { class: `said-by${call.role === rol
   h("small", { class: "muted" }, bdi(call.agent), " ", known(call.role_score) ? verdict(call.role_score, "right") : null),
   said(call.reply));
 
+const momentHead = ({ problem, gold }) => h("p", null, bdi(problem), game.pays ? null : h("small", { class: "muted" }, " gold ", bdi(gold)));
+
 const momentSide = (moment, side, at, role) => {
   const episode = moment[side];
   const calls = episode.calls.map((call) => momentCall(call, role));
@@ -52,7 +54,7 @@ const momentView = (failure) => {
   if (!moment) return null;
   return h("div", { class: "panel moment" },
     h("p", { class: "note" }, `The moment it breaks, by one problem of `, bdi(moment.run), `: the evaluation before, and the one from which on it stays there. Of all problems it is the one in which the ${failure.role} lost the most, the first where several are equal.`),
-    h("p", null, bdi(moment.problem), h("small", { class: "muted" }, " gold ", bdi(moment.gold))),
+    momentHead(moment),
     h("div", { class: "sides" }, momentSide(moment, "before", 0, failure.role), momentSide(moment, "after", 1, failure.role)));
 };
 

@@ -102,7 +102,8 @@ const accuracySection = (run) => {
     ...passSeries(run),
     { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
-  return section("accuracy", titled(measure()), null,
+  const [low, high] = run.protocol.score_range;
+  return section("accuracy", titled(measure()), low === 0 && high === 1 ? null : `A score of ${number(low)} is 0 %, one of ${number(high)} is 100 %.`,
     drawn("wide", [team.length && figure(`${titled(measure())} of the team`, `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. Training reward: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
     run.accuracy.length ? table(`Held-out ${measure()} with its 95 % interval, and what it had cost.`, [
       ["", (row) => [row.name, row.note ? h("small", null, row.note) : null], "cellname"],
@@ -126,11 +127,11 @@ const changed = (row, change) => {
 
 // What every role of a game earned at the first and the last evaluation.
 const paid = ([mean, low, high]) => [number(mean), known(low) ? h("small", null, range(low, high, number)) : null];
-const payTable = (run) => (run.pay.length ? table(`Pay of each role before training and at step ${run.held_out[run.held_out.length - 1][0]}, with its 95 % interval over problems; the difference is paired over problems, and bold where its interval excludes 0. Share: of the sum of the roles' mean pay, where none earned less than 0.`, [
+const payTable = (run) => (run.pay.length ? table(`Pay of each role before training and at step ${run.held_out[run.held_out.length - 1][0]}, with its 95 % interval over problems (none where all are equal); the difference is paired over problems, and bold where its interval excludes 0. Share: of the sum of the roles' mean pay, where none earned less than 0.`, [
   ["role", (row) => bdi(row.role)],
   ["before", (row) => paid(row.before)],
   ["end", (row) => paid(row.after)],
-  ["end − before", ({ gain }) => (gain ? [h("span", { class: gain.low > 0 || gain.high < 0 ? "told" : "" }, number(gain.mean)), h("small", null, range(gain.low, gain.high, number))] : "–")],
+  ["end − before", ({ gain }) => (gain ? [h("span", { class: gain.low > 0 || gain.high < 0 ? "told" : "" }, number(gain.mean)), gain.low < gain.high ? h("small", null, range(gain.low, gain.high, number)) : null] : "–")],
   ["share before", ({ shares }) => (shares ? percent(shares[0]) : "–")],
   ["share at the end", ({ shares }) => (shares ? percent(shares[1]) : "–")],
 ], run.pay) : null);
@@ -332,7 +333,7 @@ const diagnosisSection = (run) => {
       one.command ? h("details", null, h("summary", null, "The whole command"), h("pre", null, one.command)) : null),
     moment ? h("details", { class: "panel moment" },
       h("summary", null, `One problem at steps ${moment.steps[0]} and ${moment.steps[1]}, side by side`),
-      h("p", null, bdi(moment.problem), h("small", { class: "muted" }, " gold ", bdi(moment.gold))),
+      momentHead(moment),
       h("div", { class: "sides" }, momentSide(moment, "before", 0, one.role), momentSide(moment, "after", 1, one.role))) : null);
 };
 

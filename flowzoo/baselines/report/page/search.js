@@ -2,7 +2,7 @@
 // each is searched once however many episodes share it.
 
 const unpack = (packed) => packed.episodes.map(([kind, step, problem, text, gold, answer, score, truncated, facts, calls], place) => ({
-  place, kind: packed.texts[kind], step, problem, text, gold, answer, score, truncated, facts,
+  place, kind: packed.texts[kind], step, problem, ...asked(packed.texts, text, gold), answer, score, truncated, facts,
   calls: calls.map(([role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens, messages, policy, advantage]) => ({
     role: packed.texts[role], agent: packed.texts[agent], phase, turn, reply, strict, lenient, role_score, reward,
     cut: packed.texts[finish] === "length", tokens, messages, policy: packed.texts[policy], advantage,
