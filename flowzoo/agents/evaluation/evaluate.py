@@ -21,6 +21,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage, json_line
+from flowzoo.envs.script import TokenSpan
 from flowzoo.errors import UsageError
 from flowzoo.files import lock_folder, read_rows, replace_text, write_json, writing
 from flowzoo.provenance import describe_run
@@ -32,6 +33,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
     if "tools" in row:
         values["tools"] = tuple(row["tools"])
+    if "writers" in row:
+        values["writers"] = tuple(TokenSpan(*span) for span in row["writers"])
     if row.get("usage") is not None:
         values["usage"] = Usage(**row["usage"])
     return Call(**values)
