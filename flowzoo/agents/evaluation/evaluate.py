@@ -15,7 +15,7 @@ from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import KIND, is_evaluation, summarize
 from flowzoo.agents.evaluation.usage import Meter, Seconds, usage_summary
-from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.identity import compare_records
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -124,11 +124,8 @@ class EvaluationDirectory:
         path = folder / "run.json"
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            models = before.pop("models", {})
-            for spec, record in plain.get("models", {}).items():
-                if spec in models:
-                    now = ModelIdentity.read(record)
-                    ModelIdentity.read(models[spec]).compare(now, f"the evaluation in {folder}")
+            models, owner = before.pop("models", {}), f"the evaluation in {folder}"
+            compare_records(models, plain.get("models", {}), owner)
             names = {*before, *plain} - {"models"}
             changed = sorted(k for k in names if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]

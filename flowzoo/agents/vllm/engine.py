@@ -123,8 +123,8 @@ class VLLMEngine:
         """Read tokenizer and end tokens of the model at `path`, and start the back-end.
 
         `open_backend` is called again by `restart`. `context` 0 is the model's own limit; `dtype`
-        None is the number format of a server. `check` refuses files that are not those of the
-        learner's model, whenever a back-end has read them.
+        None is the number format of a server. `check` refuses files of another model than the
+        learner's, whenever a back-end has read them.
         """
         self.path, self.dtype = model_source(path), dtype
         self.tokenizer, config, generation = read_texts(self.path)
