@@ -9,7 +9,7 @@ import itertools
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from benchmarks.harness.record import write_table
 from flowzoo.agents.chat.template import ChatTokenizer, read_thinking
 from flowzoo.agents.chat.thoughts import ReplyParts
 from flowzoo.agents.policy import EarlierTurn
-from flowzoo.envs.script import Message, SampledRow
+from flowzoo.envs.script import Message, SampledRow, TokenSpan
 from flowzoo.envs.tools import Tool, ToolCall, read_calls
 from flowzoo.errors import ChatError, UsageError
 
@@ -97,7 +97,10 @@ def examine(chat: ChatTokenizer, stop_ids: set[int]) -> Findings:
             found.faults.append(f"{one}: {fault}")
         else:
             found.rows += 1
-            found.kept += _keeps(chat, one, SampledRow(*row), found.faults)
+            writers = chat.measure(one.messages).writers
+            if fault := _wrong_writers(chat, one, row.prompt, writers):
+                found.faults.append(f"{one}: {fault}")
+            found.kept += _keeps(chat, one, SampledRow(*row, writers), found.faults)
     found.calls, fault = read_back(chat, stop_ids)
     found.faults += [fault] if fault else []
     return found
@@ -136,16 +139,40 @@ def _fault(chat: ChatTokenizer, one: Chat, prompt: tuple[int, ...], reply: tuple
     return ""
 
 
+def _by_token(spans: Sequence[TokenSpan]) -> list[str]:
+    return [span.writer for span in spans for _ in range(span.tokens)]
+
+
+def _wrong_writers(
+    chat: ChatTokenizer, one: Chat, prompt: tuple[int, ...], writers: Sequence[TokenSpan]
+) -> str:
+    # Why the writers of a prompt are others; "" if the authors of its messages wrote their texts
+    # and the template the rest, blanks aside.
+    ids, parts = iter(prompt), {"user": "", "template": ""}
+    for span in writers:
+        parts[span.writer] += _text(chat.tokenizer, list(itertools.islice(ids, span.tokens)))
+    texts = [message["content"].partition("</think>")[2] for message in one.messages]
+    texts = [text or message["content"] for text, message in zip(texts, one.messages, strict=True)]
+    same = sorted("".join("".join(texts).split())) == sorted("".join(parts["user"].split()))
+    if next(ids, None) is not None or not same:
+        return f"its authors wrote {parts['user']!r}"
+    return ""
+
+
 def _keeps(chat: ChatTokenizer, one: Chat, row: SampledRow, faults: list[str]) -> bool:
     # Whether the prompt of a later turn begins with the row; by ids that the tokenizer makes, it is
     # the prompt that the template writes.
     said = {"role": "assistant", "content": chat.decode(row.reply)}
     later = [*one.messages, said, {"role": "user", "content": "Why?"}]
-    (ids,) = chat.encode([later], None, [EarlierTurn(one.messages, row)])
-    if ids != chat.measure(later):
+    (prompt,) = chat.encode([later], None, [EarlierTurn(one.messages, row)])
+    if prompt.ids != chat.measure(later).ids:
         faults.append(f"{one}: a later prompt is another")
     begin = (*row.prompt, *row.reply)
-    return ids[: len(begin)] == begin
+    keeps = prompt.ids[: len(begin)] == begin
+    expected = [*_by_token(row.writers), *["sampled"] * len(row.reply)]
+    if keeps and _by_token(prompt.writers)[: len(begin)] != expected:
+        faults.append(f"{one}: a later prompt is by {prompt.writers}")
+    return keeps
 
 
 def examine_model(name: str) -> tuple[str, str]:
@@ -172,7 +199,7 @@ def read_back(chat: ChatTokenizer, stop_ids: set[int]) -> tuple[str, str]:
     """How a call that the template writes is read, and what is wrong with it."""
     asked: list[Message] = [{"role": "user", "content": "2 + 3?"}]
     try:
-        (prompt,) = chat.encode([asked], [(TOOL,)])
+        prompt = chat.measure(asked, (TOOL,)).ids
     except UsageError as error:
         return "none" if "knows no tools" in str(error) else "refused", ""
     said = {"role": "assistant", "content": "", "tool_calls": [CALL.plain()]}

@@ -141,7 +141,7 @@ def compare(
 def _later(chat: ChatTokenizer, one: Chat, row: ChatRow) -> list[int]:
     said = {"role": "assistant", "content": chat.decode(row.reply)}
     later = [*one.messages, said, {"role": "user", "content": "A?"}]
-    return list(chat.encode([later], None, [EarlierTurn(one.messages, SampledRow(*row))])[0])
+    return list(chat.encode([later], None, [EarlierTurn(one.messages, SampledRow(*row))])[0].ids)
 
 
 def _difference(text: Callable[[Any], str], ours: Sequence[int], theirs: Sequence[int]) -> str:

@@ -168,7 +168,7 @@ class HiddenEncoder:
         from flowzoo.agents.traits import context_of
 
         model, tokenizer = self._loaded
-        (ids,) = tokenizer.encode([messages or [{"role": "user", "content": ""}]])
+        ids = tokenizer.measure(messages or [{"role": "user", "content": ""}]).ids
         with torch.inference_mode():
             inputs = torch.tensor([ids[-(context_of(model.config) or len(ids)) :]])
             states = model(input_ids=inputs, output_hidden_states=True).hidden_states

@@ -291,6 +291,12 @@ def accept_base(folder: str) -> str:
     return str(copy)
 
 
+def compare_records(before: Mapping[str, Any], now: Mapping[str, Any], owner: str) -> None:
+    """Refuse models that are other ones `now` than `before`; both are fields by spec."""
+    for spec in sorted(before.keys() & now.keys()):
+        ModelIdentity.read(before[spec]).compare(ModelIdentity.read(now[spec]), owner)
+
+
 def end_at(model: Any, ends: Sequence[int]) -> None:
     """Have the generation config of a model, also where it is saved, name all its `ends`."""
     if ends:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from flowzoo.declared import NonNegative, Positive, Share, check_declared
 from flowzoo.envs.records import FinishReason, Usage
-from flowzoo.envs.script import Message, SampledRow
+from flowzoo.envs.script import Message, SampledRow, TokenSpan
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
@@ -93,6 +93,8 @@ class Completion:
     shortened: int = 0
     """Tokens cut from a prompt that was over its budget (characters, for an endpoint that reports
     no token ids)."""
+    writers: Sequence[TokenSpan] = ()
+    """Writers of the tokens of the prompt, in order; empty: unknown."""
     usage: Usage | None = None
     """Tokens as a server counted them that sent no ids."""
     seconds: float | None = None

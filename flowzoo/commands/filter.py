@@ -39,8 +39,9 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure and print."""
-    from flowzoo.baselines.training.difficulty import measure, within
-    from flowzoo.commands.policies import check_policy_map, open_policy_map
+    from flowzoo.agents.identity import compare_records
+    from flowzoo.baselines.training.difficulty import measure, read_rates, within
+    from flowzoo.commands.policies import check_policy_map, model_records, open_policy_map
     from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
     from flowzoo.commands.progress.shown import episode_progress
     from flowzoo.commands.shared import check_count, check_folder
@@ -56,6 +57,9 @@ def run(options: Options) -> int:
     check_policy_map(workflow, options.policies)
     problems = chosen_problems(workflow, split, options.n)
     grading_of(workflow)
+    models = model_records(workflow, options.policies)
+    recorded = read_rates(options.out)[0].get("models", {})
+    compare_records(recorded, models, f"the file {options.out}")
     seed = options.problems.seed
     with (
         interruptible(
@@ -66,7 +70,7 @@ def run(options: Options) -> int:
     ):
         rates = measure(
             workflow, policy_map, problems, options.out,
-            samples=options.samples, seed=seed, on_episode=advance,
+            samples=options.samples, seed=seed, models=models, on_episode=advance,
         )  # fmt: skip
     chosen = within(rates, options.low, options.high)
     if options.json:

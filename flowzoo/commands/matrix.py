@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
 def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
-    from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
+    from flowzoo.baselines.matrix.run import check_models, control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_facts import tables
     from flowzoo.commands.progress.matrix import live_table, plan_text
 
@@ -73,6 +73,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
     runs = _choose(training_jobs(matrix, out), options.only, matrix)
     if not options.table:
         check_cells(runs)
+        check_models(runs)
     workers = options.jobs or usable_cores()
     evaluations = control_jobs(runs)
     if options.dry_run:

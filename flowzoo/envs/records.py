@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import Message, TokenSpan
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.frozen import quick_maker
 from flowzoo.provenance import redact_json
@@ -158,6 +158,8 @@ class Call:
     """Tools that the reply could call, in the format of chat templates."""
     fault: str = ""
     """Reason why the tool calls of an unreadable reply cannot be read."""
+    writers: Sequence[TokenSpan] = ()
+    """Writers of the tokens of the prompt, in order; empty: unknown. Output tokens are sampled."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of the fields, like that of `asdict`.
@@ -166,7 +168,7 @@ class Call:
         """
         row = call_values(self)
         row["messages"] = tuple(dict(message) for message in self.messages)
-        for name in ("tools", "fault"):  # most calls have neither
+        for name in ("tools", "fault", "writers"):  # many calls have none
             if not row[name]:
                 del row[name]
         row["parts"] = dict(self.parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.envs.tools import Tool, ToolCall, ToolSource, before_calls
 from flowzoo.sandbox.program import Limits, Test
@@ -38,11 +38,24 @@ class ReplyCounts(NamedTuple):
 NO_COUNTS = ReplyCounts()
 
 
+Writer = Literal["template", "user", "sampled"]
+"""Writer of a token: the chat template, an author of messages, or the model that sampled it."""
+
+
+class TokenSpan(NamedTuple):
+    """Neighboring tokens of one writer."""
+
+    writer: Writer
+    tokens: int
+
+
 class SampledRow(NamedTuple):
     """Token ids of a prompt and of its reply, without the end of the turn."""
 
     prompt: Sequence[int]
     reply: Sequence[int]
+    writers: Sequence[TokenSpan] = ()
+    """Writers of the tokens of the prompt; empty: unknown."""
 
 
 class CountedReply(str):

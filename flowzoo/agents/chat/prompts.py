@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from flowzoo.agents.chat.template import ChatTokenizer, fit_prompt
+from flowzoo.agents.chat.template import ChatTokenizer, TokenizedPrompt
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
@@ -141,27 +141,18 @@ def check_context(context: int, sampling: Sampling) -> None:
         )
 
 
-class TokenizedPrompt(NamedTuple):
-    """A prompt as the model reads it, and the number of tokens cut from it."""
-
-    ids: tuple[int, ...]
-    shortened: int
-
-
 def fit(
-    chat: ChatTokenizer, request: Request, ids: tuple[int, ...], budget: int
+    chat: ChatTokenizer, request: Request, prompt: TokenizedPrompt, budget: int
 ) -> TokenizedPrompt:
-    """Return the prompt of `request` (`ids` in full) in at most `budget` tokens."""
-    if len(ids) <= budget:
-        return TokenizedPrompt(ids, 0)
+    """Return the prompt of `request` (`prompt` in full) in at most `budget` tokens."""
     texts = shorten(
         request.messages,
         request.keep,
         request.quotes,
-        lambda messages: len(chat.measure(messages, request.tools)) <= budget,
+        lambda messages: len(chat.measure(messages, request.tools).ids) <= budget,
     )
-    fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts, request.tools)
-    return TokenizedPrompt(fitted, len(ids) - len(fitted))
+    fitted = prompt.cut(budget) if texts is None else chat.measure(texts, request.tools)
+    return fitted._replace(shortened=len(prompt.ids) - len(fitted.ids))
 
 
 def fitted_prompts(
@@ -179,13 +170,13 @@ def fitted_prompts(
     )
     fitted_by_key: dict[tuple[object, ...], TokenizedPrompt] = {}
     prompts: list[TokenizedPrompt] = []
-    for request, ids, budget in zip(requests, encoded, budgets, strict=True):
-        if len(ids) <= budget:
-            prompts.append(TokenizedPrompt(ids, 0))
+    for request, prompt, budget in zip(requests, encoded, budgets, strict=True):
+        if len(prompt.ids) <= budget:
+            prompts.append(prompt)
             continue
-        key = ids, budget, request.keep, request.quotes
+        key = prompt.ids, budget, request.keep, request.quotes
         if key not in fitted_by_key:
-            fitted_by_key[key] = fit(chat, request, ids, budget)
+            fitted_by_key[key] = fit(chat, request, prompt, budget)
         prompts.append(fitted_by_key[key])
     long = [prompt for prompt in prompts if prompt.shortened]
     if long and not stats.shortened:

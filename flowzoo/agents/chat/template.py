@@ -24,8 +24,16 @@ from flowzoo.agents.chat.thoughts import (
     special_tokens,
     thinking_kwargs,
 )
+from flowzoo.agents.chat.writers import (
+    TextSpans,
+    go_on_from,
+    join_spans,
+    mark_texts,
+    text_spans,
+    token_spans,
+)
 from flowzoo.agents.policy import EarlierTurn
-from flowzoo.envs.script import Message, SampledRow
+from flowzoo.envs.script import Message, SampledRow, TokenSpan
 from flowzoo.envs.settings import read_named
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
@@ -163,6 +171,9 @@ Chatted = tuple[Any, ...]
 Chat = tuple[Sequence[Message], Sequence[Tool], EarlierTurn | None]
 """A chat, the tools that its reply may call, and the turn that it goes on from."""
 
+Filled = tuple[list[Any], Mapping[str, Any]]
+"""Messages without special tokens, and the variables of the template."""
+
 _REMEMBERED = 512
 
 
@@ -170,21 +181,33 @@ def _key(chat: Sequence[Message], tools: Sequence[Tool], earlier: EarlierTurn | 
     begun = () if earlier is None else (*map(tuple, earlier.row),)
     rows = [
         (message["role"], message["content"])
-        if len(message) == 2
+        if len(message) == 2 and isinstance(message["content"], str)
         else (json.dumps(message, sort_keys=True),)
         for message in chat
     ]
     return (*rows, *((json.dumps(tool.schema()),) for tool in tools), *begun)
 
 
-def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
-    """`ids`, or their head and tail where there are more than `budget` (at least 1)."""
-    # The last resort: a chat starts with the instructions and the problem and ends with the opening
-    # of the reply.
-    if len(ids) <= budget:
-        return tuple(ids)
-    tail = (budget + 1) // 2
-    return (*ids[: budget - tail], *ids[len(ids) - tail :])
+class TokenizedPrompt(NamedTuple):
+    """A prompt as the model reads it."""
+
+    ids: tuple[int, ...]
+    writers: tuple[TokenSpan, ...]
+    """Writers of its tokens; empty: unknown."""
+    shortened: int = 0
+    """Number of tokens cut from it."""
+
+    def cut(self, budget: int) -> TokenizedPrompt:
+        """Return its head and tail in `budget` tokens (at least 1), where it has more."""
+        # The last resort: a chat starts with the instructions and the problem and ends with the
+        # opening of the reply.
+        size, tail = len(self.ids), (budget + 1) // 2
+        if size <= budget:
+            return self
+        places = [*range(budget - tail), *range(size - tail, size)]
+        writers = [span.writer for span in self.writers for _ in range(span.tokens)]
+        spans = join_spans((writers[position], 1) for position in places) if writers else ()
+        return TokenizedPrompt(tuple(self.ids[position] for position in places), spans)
 
 
 class ChatRow(NamedTuple):
@@ -192,6 +215,17 @@ class ChatRow(NamedTuple):
 
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
+
+
+def _go_on(
+    row: SampledRow | None, apart: bool, ids: tuple[int, ...], writers: tuple[TokenSpan, ...]
+) -> TokenizedPrompt:
+    # The prompt that begins with `row`, which `apart` is no part of `ids`.
+    begin = () if row is None else (*row.prompt, *row.reply)
+    inside = 0 if apart else len(begin)
+    if row is None or ids[:inside] != begin[:inside]:
+        return TokenizedPrompt(ids, writers)
+    return TokenizedPrompt((*begin, *ids[inside:]), go_on_from(row, writers, inside))
 
 
 class ChatTokenizer:
@@ -213,7 +247,8 @@ class ChatTokenizer:
         settings = (str(item) for pair in sorted(self.variables.items()) for item in pair)
         self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
         """Hash of the template and its variables."""
-        self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
+        self._known: dict[Chatted, TokenizedPrompt] = {}  # newest last
+        self._patterns: dict[Chatted, str] = {}  # renderings with marks, newest last
         self._special = special_tokens(tokenizer)
         self.thoughts = find_thoughts(tokenizer, self.variables)
         """Texts around the thoughts that the model writes."""
@@ -243,8 +278,8 @@ class ChatTokenizer:
         chats: Sequence[Sequence[Message]],
         tools: Sequence[Sequence[Tool]] | None = None,
         earlier: Sequence[EarlierTurn | None] | None = None,
-    ) -> list[tuple[int, ...]]:
-        """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
+    ) -> list[TokenizedPrompt]:
+        """The prompt of each chat, the opening of the reply included; equal chats are done once.
 
         Args:
             chats: the messages of each.
@@ -259,7 +294,7 @@ class ChatTokenizer:
         keys = [_key(*row) for row in rows]
         cached = {key: self._known.pop(key, None) for key in keys}
         new = {key: row for key, row in zip(keys, rows, strict=True) if cached[key] is None}
-        prompts = {key: ids for key, ids in cached.items() if ids is not None}
+        prompts = {key: prompt for key, prompt in cached.items() if prompt is not None}
         if new:
             prompts.update(zip(new, self._prompts(list(new.values())), strict=True))
         self._known.update(prompts)
@@ -267,8 +302,8 @@ class ChatTokenizer:
             del self._known[key]
         return [prompts[key] for key in keys]
 
-    def measure(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-        """Prompt ids of one chat, which is not remembered."""
+    def measure(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> TokenizedPrompt:
+        """The prompt of one chat, which is not remembered."""
         return self._prompts([(chat, tools, None)])[0]
 
     def decode(self, ids: Sequence[int], tools: Sequence[Tool] = ()) -> str:
@@ -358,23 +393,59 @@ class ChatTokenizer:
             return {self._inert_all(name): self._inert_all(item) for name, item in value.items()}
         return value
 
-    def _prompts(self, chats: Sequence[Chat]) -> list[tuple[int, ...]]:
-        beginnings = [
-            (earlier.messages, tools) for _, tools, earlier in chats if earlier is not None
+    def _prompts(self, chats: Sequence[Chat]) -> list[TokenizedPrompt]:
+        filled = [self._filled(messages, tools) for messages, tools, _ in chats]
+        before = [
+            self._filled(turn.messages, tools) for _, tools, turn in chats if turn is not None
         ]
-        rendered = [*((messages, tools) for messages, tools, _ in chats), *beginnings]
-        texts = render(self.tokenizer, [self._filled(*chat) for chat in rendered])
-        texts, prompts = texts[: len(chats)], iter(texts[len(chats) :])
-        starts = list[tuple[int, ...]]()
-        for number, (_, _, earlier) in enumerate(chats):
-            row = None if earlier is None else earlier.row
-            start = 0 if row is None else self._shared_length(texts[number], next(prompts), row)
-            starts.append((*row.prompt, *row.reply) if row is not None and start else ())
-            texts[number] = texts[number][start:]
-        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        if not all(encoded):
+        rendered = render(self.tokenizer, [*filled, *before])
+        texts, prompts = rendered[: len(chats)], iter(rendered[len(chats) :])
+        starts = [
+            0 if turn is None else self._shared_length(text, next(prompts), turn.row)
+            for text, (_, _, turn) in zip(texts, chats, strict=True)
+        ]
+        rests = [text[start:] for text, start in zip(texts, starts, strict=True)]
+        encoded = self.tokenizer(rests, add_special_tokens=False)
+        if not all(encoded["input_ids"]):
             refuse(self.tokenizer, "makes an empty prompt")
-        return [(*begin, *rest) for begin, rest in zip(starts, encoded, strict=True)]
+        spans = [
+            token_spans(encoding, places, start, len(text))
+            for encoding, places, start, text in zip(
+                encoded.encodings or [None] * len(chats),
+                self._text_spans(chats, filled, texts), starts, texts, strict=True,
+            )
+        ]  # fmt: skip
+        return [
+            _go_on(None if turn is None else turn.row, start > 0, tuple(ids), writers)
+            for (_, _, turn), start, ids, writers in zip(
+                chats, starts, encoded["input_ids"], spans, strict=True
+            )
+        ]
+
+    def _text_spans(
+        self, chats: Sequence[Chat], filled: Sequence[Filled], texts: Sequence[str]
+    ) -> list[TextSpans | None]:
+        # Where in `texts`, their renderings, the texts of the messages of `chats` are. What is
+        # around them is rendered once for chats that differ in their texts only.
+        forms = [mark_texts(messages) for messages, _ in filled]
+        keys = [_key(form.messages, chat[1], None) for form, chat in zip(forms, chats, strict=True)]
+        new = {
+            key: (form.messages, variables)
+            for key, form, (_, variables) in zip(keys, forms, filled, strict=True)
+            if key not in self._patterns
+        }
+        patterns = self._patterns | dict(
+            zip(new, render(self.tokenizer, list(new.values())), strict=True)
+        )
+        spans = [
+            text_spans(text, patterns[key], form.texts)
+            for text, key, form in zip(texts, keys, forms, strict=True)
+        ]
+        # A template with the date writes other things the next day.
+        stale = {key for key, places in zip(keys, spans, strict=True) if places is None}
+        fresh = [key for key in patterns if key not in stale]
+        self._patterns = {key: patterns[key] for key in fresh[-_REMEMBERED:]}
+        return spans
 
     def _shared_length(self, text: str, prompt: str, row: SampledRow) -> int:
         # Characters of `text` that the template wrote for a prompt and the model for its reply; 0
@@ -394,9 +465,7 @@ class ChatTokenizer:
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _filled(
-        self, chat: Sequence[Message], tools: Sequence[Tool]
-    ) -> tuple[list[Any], Mapping[str, Any]]:
+    def _filled(self, chat: Sequence[Message], tools: Sequence[Tool]) -> Filled:
         # Messages and variables, without special tokens.
         variables = self.variables
         if tools and self.family:

@@ -18,7 +18,7 @@ OPENING, CLOSING = "<think>", "</think>"
 SWITCHES = ("enable_thinking", "thinking")
 """Variables of chat templates: Qwen3 and most others; DeepSeek-V3.1 and Granite."""
 
-_FIELDS = ("reasoning_content", "reasoning", "thinking")
+THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Names under which chat templates look for the thought of a message."""
 _QUESTION, _THOUGHT, _ANSWER, _NOTE = "71301", "71302", "71303", "71304"
 _ASKED = ({"role": "user", "content": _QUESTION},)
@@ -83,7 +83,7 @@ def _written(carrier: str, thought: str, answer: str, **note: str) -> dict[str, 
     if not thought or not carrier:
         return {"content": answer}
     if carrier == "fields":
-        return {"content": answer, **dict.fromkeys(_FIELDS, thought)}
+        return {"content": answer, **dict.fromkeys(THOUGHT_FIELDS, thought)}
     part = {"type": "thinking", "thinking": thought, **note}
     return {"content": [part, {"type": "text", "text": answer}]}
 

@@ -15,12 +15,13 @@ from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import KIND, is_evaluation, summarize
 from flowzoo.agents.evaluation.usage import Meter, Seconds, usage_summary
-from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.identity import compare_records
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage, json_line
+from flowzoo.envs.script import TokenSpan
 from flowzoo.errors import UsageError
 from flowzoo.files import lock_folder, read_rows, replace_text, write_json, writing
 from flowzoo.provenance import describe_run
@@ -32,6 +33,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
     if "tools" in row:
         values["tools"] = tuple(row["tools"])
+    if "writers" in row:
+        values["writers"] = tuple(TokenSpan(*span) for span in row["writers"])
     if row.get("usage") is not None:
         values["usage"] = Usage(**row["usage"])
     return Call(**values)
@@ -121,11 +124,8 @@ class EvaluationDirectory:
         path = folder / "run.json"
         if path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            models = before.pop("models", {})
-            for spec, record in plain.get("models", {}).items():
-                if spec in models:
-                    now = ModelIdentity.read(record)
-                    ModelIdentity.read(models[spec]).compare(now, f"the evaluation in {folder}")
+            models, owner = before.pop("models", {}), f"the evaluation in {folder}"
+            compare_records(models, plain.get("models", {}), owner)
             names = {*before, *plain} - {"models"}
             changed = sorted(k for k in names if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]

@@ -16,9 +16,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
-from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
+from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
 from flowzoo.agents.chat.rendering import warm
-from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
+from flowzoo.agents.chat.template import (
+    ChatTokenizer,
+    TemplatedPolicy,
+    TokenizedPrompt,
+    stop_tokens,
+)
 from flowzoo.agents.identity import whole_model
 from flowzoo.agents.model_files import (
     GENERATION,
@@ -274,8 +279,8 @@ class TransformersPolicy(TemplatedPolicy):
                 )  # fmt: skip
             self.stats.read_tokens += read
             self.stats.batches += 1
-            for i, row, result in zip(places, rows, sampled, strict=True):
-                done[i] = self._completion(requests[i], row, result, prompts[i].shortened)
+            for i, result in zip(places, sampled, strict=True):
+                done[i] = self._completion(requests[i], prompts[i], result)
         self.stats.requests += len(requests)
         self.stats.seconds += time.perf_counter() - start
         return [completion for completion in done if completion is not None]
@@ -285,17 +290,18 @@ class TransformersPolicy(TemplatedPolicy):
         return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
 
     def _completion(
-        self, request: Request, row: DecodeRequest, result: DecodeOutput, shortened: int
+        self, request: Request, prompt: TokenizedPrompt, result: DecodeOutput
     ) -> Completion:
         self.stats.output_tokens += len(result.tokens)
         body = result.tokens[:-1] if result.stopped else result.tokens
         return Completion(
             text=self._chat.decode(body, request.tools),
-            prompt_ids=row.prompt,
+            prompt_ids=prompt.ids,
             output_ids=tuple(result.tokens),
             logps=tuple(result.logps),
             finish="stop" if result.stopped else "length",
-            shortened=shortened,
+            shortened=prompt.shortened,
+            writers=prompt.writers,
         )
 
     def __repr__(self) -> str:

@@ -156,7 +156,8 @@ def sampled_row(completion: Completion) -> SampledRow | None:
     if completion.shortened or not completion.prompt_ids:
         return None
     stopped = completion.finish == "stop"
-    return SampledRow(completion.prompt_ids, completion.output_ids[: -1 if stopped else None])
+    reply = completion.output_ids[: -1 if stopped else None]
+    return SampledRow(completion.prompt_ids, reply, completion.writers)
 
 
 def reply_text(workflow: Workflow, completion: Completion) -> str:
@@ -211,6 +212,7 @@ def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
             "finish": done.finish,
             "shortened": done.shortened,
             "version": done.version,
+            "writers": done.writers,
             "usage": done.usage,
         }
         for number, (policy, done) in answers.items()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from flowzoo.agents.policy import Sampling
 from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.envs.script import TokenSpan
 from flowzoo.errors import FlowzooError, UsageError
 
 Tensors = Mapping[str, Any]
@@ -56,6 +57,8 @@ class GenerationRequest:
     adapter: Adapter | None = None
     shortened: int = 0
     """Tokens that the prompt lost because it was over its budget."""
+    writers: Sequence[TokenSpan] = ()
+    """Writers of the tokens of the prompt."""
     score: int | None = None
     """A token whose log-prob is returned as well; servers do not support it."""
 

@@ -118,11 +118,13 @@ class VLLMEngine:
         *,
         context: int = 0,
         dtype: EngineDType | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         """Read tokenizer and end tokens of the model at `path`, and start the back-end.
 
         `open_backend` is called again by `restart`. `context` 0 is the model's own limit; `dtype`
-        None is the number format of a server.
+        None is the number format of a server. `check` refuses files of another model than the
+        learner's, whenever a back-end has read them.
         """
         self.path, self.dtype = model_source(path), dtype
         self.tokenizer, config, generation = read_texts(self.path)
@@ -133,15 +135,18 @@ class VLLMEngine:
         self.version = 0
         self.gate = WeightsGate()
         self.adapters: dict[str, Adapter] = {}
-        self._open = open_backend
+        self._open, self._check = open_backend, check
         self._files = tempfile.TemporaryDirectory(prefix="flowzoo-adapters-", dir=shared_memory())
-        self.backend: VLLMBackend = open_backend()
+        self.backend: VLLMBackend = self._start()
 
     @classmethod
     def local(
-        cls, path: str | os.PathLike[str], settings: EngineSettings | None = None
+        cls,
+        path: str | os.PathLike[str],
+        settings: EngineSettings | None = None,
+        check: Callable[[], object] | None = None,
     ) -> VLLMEngine:
-        """An engine on this machine, started."""
+        """An engine on this machine, started; for `check` see the constructor."""
         chosen = settings or EngineSettings()
         source = model_source(path)
         config = read_texts(source).config
@@ -150,7 +155,11 @@ class VLLMEngine:
         needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
         chosen = replace(chosen, max_context=context, sequence_bytes=needed)
         return cls(
-            source, lambda: open_backend(source, chosen), context=context, dtype=chosen.dtype
+            source,
+            lambda: open_backend(source, chosen),
+            context=context,
+            dtype=chosen.dtype,
+            check=check,
         )
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
@@ -195,12 +204,22 @@ class VLLMEngine:
         for adapter in self.adapters.values():
             shutil.rmtree(adapter.folder, ignore_errors=True)
         self.adapters = {}
-        self.backend = self._open()
+        self.backend = self._start()
 
     def close(self) -> None:
         """End the back-end and remove the adapters' files; calling it twice is harmless."""
         self.backend.close()
         self._files.cleanup()
+
+    def _start(self) -> VLLMBackend:
+        backend = self._open()
+        try:
+            if self._check is not None:
+                self._check()
+        except BaseException:
+            backend.close()
+            raise
+        return backend
 
 
 def read_texts(path: str) -> ModelTexts:

@@ -158,6 +158,7 @@ class VLLMPolicy(TemplatedPolicy):
                 stop_ids=self.engine.stop_ids,
                 adapter=adapter,
                 shortened=prompt.shortened,
+                writers=prompt.writers,
             )
             for prompt, request in zip(prompts, requests, strict=True)
         ]
@@ -188,6 +189,7 @@ class VLLMPolicy(TemplatedPolicy):
             finish="stop" if sample.stopped else "length",
             version=self.version,
             shortened=job.shortened,
+            writers=job.writers,
         )
 
     def __repr__(self) -> str:

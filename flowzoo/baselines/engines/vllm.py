@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -319,7 +320,9 @@ def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLL
         for number, (key, names) in enumerate(bases.items()):
             ranks = [of_policy(config, name).lora_rank for name in names if policies[name].adapter]
             settings = engine_settings(config, len(bases), ranks, number)
-            engines[key] = VLLMEngine.local(policies[names[0]].path, settings)
+            model = policies[names[0]].model
+            check = partial(model.check, f"the run in {config.directory}")
+            engines[key] = VLLMEngine.local(model.path, settings, check)
     except BaseException:
         for engine in engines.values():
             engine.close()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flowzoo.baselines.matrix.file import Matrix
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
-from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.history import Earlier, earlier_run
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.baselines.settings.layers import without_models
 from flowzoo.errors import DataError, UsageError
@@ -46,6 +45,17 @@ def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
     return votes
 
 
+def check_models(runs: Sequence[TrainingJob]) -> None:
+    """Refuse models that are other ones than begun runs have, which others are compared with."""
+    checked: set[str] = set()
+    for run in runs:
+        earlier = _earlier(run.folder)
+        for model in earlier.models.values() if earlier else ():
+            if model.digest not in checked:
+                checked.add(model.digest)
+                model.check(f"the run in {run.folder}")
+
+
 def execute(
     jobs: Sequence[MatrixJob], workers: int, on_poll: Callable[[], None] = lambda: None
 ) -> None:
@@ -77,7 +87,8 @@ def _adopt(run: TrainingJob) -> None:
     if path.exists():
         # The folder may have moved, so its path is not compared. Settings that both leave open keep
         # the values that the run began with.
-        begun = _earlier_settings(run.folder)
+        earlier = _earlier(run.folder)
+        begun = {} if earlier is None else earlier.settings
         saved = replace(load_config(str(path)), out=run.config.out)
         saved = without_models(saved, begun)
         comparable = replace(saved, token_budget=0) if run.cell.control else saved
@@ -95,13 +106,12 @@ def _adopt(run: TrainingJob) -> None:
         run.state = "waiting"  # its process repairs the summary, or reports the damage
 
 
-def _earlier_settings(folder: Path) -> Mapping[str, Any]:
+def _earlier(folder: Path) -> Earlier | None:
     # Its own process reports a damaged folder.
     try:
-        earlier = earlier_run(folder)
+        return earlier_run(folder)
     except DataError:
-        return {}
-    return {} if earlier is None else earlier.settings
+        return None
 
 
 def _stop(jobs: Sequence[MatrixJob]) -> None:

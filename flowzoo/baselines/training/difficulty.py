@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flowzoo.agents.evaluation.protocol import protocol_of
@@ -79,11 +80,13 @@ def measure(
     *,
     samples: int,
     seed: int = 0,
+    models: Mapping[str, Any] = MappingProxyType({}),
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> list[PassRate]:
     """Play `samples` episodes of every problem that `path` has no pass rate of, and add them.
 
-    A problem with an unknown verdict gets no pass rate.
+    A problem with an unknown verdict gets no pass rate. `models` has the fields of the models'
+    identities by spec, which are recorded.
     """
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
@@ -91,13 +94,14 @@ def measure(
         json.dumps(protocol_of(workflow, policy_map, problems, samples=samples, seed=seed))
     )
     before, rates = read_rates(path)
+    before.pop("models", None)
     if before and before != protocol:
         names = sorted(k for k in {*before, *protocol} if before.get(k) != protocol.get(k))
         raise UsageError(
             f"{path} has pass rates that were measured otherwise ({', '.join(names)}): choose "
             "another file, or repeat its settings to go on"
         )
-    rewrite(path, protocol, rates)
+    rewrite(path, protocol | ({"models": dict(models)} if models else {}), rates)
     done = {rate.problem for rate in rates}
     rest = [problem for problem in problems if problem.id not in done]
     rollout = Rollout(

@@ -84,7 +84,7 @@ class ExaminedModel:
     def replies(self) -> list[Completion]:
         """Sampled replies: to a short prompt, to a longer one, and across every border."""
         check_decoding(self.model)
-        (prompt,) = self.chat.encode([_chat("1+1")])
+        prompt = self.chat.measure(_chat("1+1")).ids
         most = (context_of(self.model.config) or 2**62) - _REPLY
         sizes = [256, *(border - _REPLY // 2 for border in near_borders(self.model))]
         prompts = [prompt, *((prompt * size)[: max(1, min(size, most))] for size in sizes)]
@@ -134,7 +134,7 @@ def _template(examined: ExaminedModel) -> str:
 
 def _vocabulary(examined: ExaminedModel) -> str:
     rows = examined.model.get_input_embeddings().weight.shape[0]
-    (prompt,) = examined.chat.encode([_chat("Is 7 + 5 = 12? Größe ∑ 漢字.")])
+    prompt = examined.chat.measure(_chat("Is 7 + 5 = 12? Größe ∑ 漢字.")).ids
     highest = max(*prompt, *examined.ends)
     if highest >= rows:
         raise UsageError(f"the tokenizer has id {highest}, and the model has {rows} embeddings")

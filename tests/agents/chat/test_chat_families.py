@@ -69,7 +69,7 @@ def test_a_thought_of_an_earlier_turn_is_rendered_as_one():
     chat, _ = open_chat("mistral-think")
     said = {"role": "assistant", "content": "<think>7?</think>6"}
     asked = {"role": "user", "content": "And?"}
-    (ids,) = chat.encode([[asked, said, asked]])
+    ids = chat.measure([asked, said, asked]).ids
     assert "[/INST][THINK]7?[/THINK]6</s>[INST]" in chat.tokenizer.decode(ids)
 
 

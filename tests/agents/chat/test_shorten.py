@@ -105,7 +105,7 @@ def test_random_chats_fit_or_are_refused_and_keep_the_problem():
 def test_prompts_are_cut_in_tokens_and_say_how_many():
     chat, stats = ChatTokenizer(AutoTokenizer.from_pretrained(pocket_path()), {}), EngineStats()
     request = Request(("k",), "a_0", "a", user(BALLOT), keep=PROBLEM, quotes=(LONG, SHORT))
-    full = len(chat.encode([request.messages])[0])
+    full = len(chat.encode([request.messages])[0].ids)
     budgets = [full, full - 40, full - 40, 10]
     prompts = fitted_prompts(chat, [request] * 4, budgets, stats, "p")
     assert [prompt.shortened for prompt in prompts[:1]] == [0]

@@ -31,9 +31,9 @@ def chat(template: str, special: bool = False, thinking: bool | None = None) -> 
 
 
 def test_the_switch_reaches_templates_that_have_one():
-    requests = [[{"role": "user", "content": "1+1"}]]
+    asked = [{"role": "user", "content": "1+1"}]
     default, on, off = (
-        chat(SWITCHED, thinking=thinking).encode(requests)[0] for thinking in (None, True, False)
+        chat(SWITCHED, thinking=thinking).measure(asked).ids for thinking in (None, True, False)
     )
     assert default == on != off
     assert off[: len(on)] == on
@@ -109,7 +109,7 @@ def test_replies_with_thoughts_are_encoded_as_sampled(special):
     stop = {model.tokenizer.eos_token_id}
     row = model.row(asked, (), "<think>no</think>5", stop)
     assert row is not None
-    assert row.prompt == model.encode([asked])[0]
+    assert row.prompt == model.measure(asked).ids
     assert row.reply == tuple(model.tokenizer("<think>no</think>5")["input_ids"])
     opened = chat(ALWAYS, special)
     row = opened.row(asked, (), "<think>so it is</think>7", stop)

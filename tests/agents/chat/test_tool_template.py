@@ -23,7 +23,7 @@ def tokenizer():
 
 
 def shown(chat, messages, tools=()):
-    return chat.tokenizer.decode(chat.measure(messages, tools))
+    return chat.tokenizer.decode(chat.measure(messages, tools).ids)
 
 
 def test_a_template_without_tools_is_an_error(tokenizer):
@@ -44,7 +44,7 @@ def test_tools_are_rendered_and_change_nothing_where_there_are_none(tokenizer):
     assert rendered.endswith("tool: 1;assistant:")
     assert shown(chat, CHAT) == "user: hi;assistant:"
     plain, offered = chat.encode([CHAT, CHAT], [(), (PYTHON,)])
-    assert len(plain) < len(offered)
+    assert len(plain.ids) < len(offered.ids)
     assert chat.encode([CHAT])[0] == plain == chat.measure(CHAT)
     assert chat.measure(CHAT, (PYTHON,)) == offered
 

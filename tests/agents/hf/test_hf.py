@@ -274,7 +274,7 @@ def test_a_long_prompt_loses_its_middle_and_is_counted(model, tokenizer, caplog)
         model, tokenizer, sampling=Sampling(max_tokens=10), max_context=60, name="short"
     )
     text = "first " + "eight " * 300 + "last"
-    full = TransformersPolicy(model, tokenizer)._chat.encode([ask("l", text=text).messages])[0]
+    full = TransformersPolicy(model, tokenizer)._chat.encode([ask("l", text=text).messages])[0].ids
     done = answers(policy, [ask("l", i, text=text) for i in range(2)] + [ask("s", text="add")])
     assert 48 <= len(done[0].prompt_ids) <= 50
     assert done[0].shortened == len(full) - len(done[0].prompt_ids)

@@ -27,6 +27,7 @@ import llvmlite.binding  # noqa: F401 - its library object has odd attributes
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.pocket import load, pocket_path
 from flowzoo.agents.policy import Completion, Policy, Request, Sampling
@@ -238,6 +239,38 @@ def test_greedy_tokens_are_those_of_transformers(engine, model):
     assert [(row.text, row.finish) for row in selected] == [(row.text, row.finish) for row in want]
     for entry, other in zip(selected, want, strict=True):
         assert list(entry.logps) == pytest.approx(list(other.logps), abs=1e-3)
+
+
+def rendered(engine: VLLMEngine, chat: list[dict[str, str]]) -> list[int]:
+    """Ids of a prompt by the tokenizer and the template of vLLM's own copy of the model."""
+    backend: Any = engine.backend
+    if engine.dtype is None:
+        asked = backend._send(f"{backend._root}/tokenize", {"messages": chat})
+        return backend._loop.wait(asked).json()["tokens"]
+    from vllm.renderers.params import ChatParams
+
+    opened = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
+    _, (prompt,) = backend._engine.renderer.render_chat([chat], opened)
+    return list(prompt["prompt_token_ids"])
+
+
+def test_prompts_are_those_of_vllms_own_template(engine, model):
+    engine.load_weights(model.state_dict())
+    says = (
+        "2 + 2 = ?",
+        "It is 4.\n",
+        " And 3 + 3?  ",
+        "<think>6</think>6",
+        "",
+        "é 数 🙂",
+        "Thanks.",
+    )
+    roles = ("user", "assistant")
+    turns = [{"role": roles[n % 2], "content": text} for n, text in enumerate(says)]
+    system = {"role": "system", "content": "Be brief."}
+    chats = [begin + turns[:size] for begin in ([], [system]) for size in range(1, 8, 2)]
+    ours = ChatTokenizer(engine.tokenizer, {}).encode(chats)
+    assert [list(prompt.ids) for prompt in ours] == [rendered(engine, chat) for chat in chats]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

@@ -1,11 +1,14 @@
 """Training with vLLM as the sampler: sync, its proof, crashes, and equal runs."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from flowzoo.agents.identity import identify
+from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import SyncError
@@ -107,6 +110,26 @@ def test_an_engine_is_probed_where_rows_prove_nothing(tmp_path):
     assert "sync/gap_max/shared" in trainer.iterate(2), "the second step"
     engines.sync(probe=False)
     assert "sync/gap_max/shared" in engines.sync(probe=False), "no rows since the last sync"
+    trainer.close()
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("file", ["chat_template.jinja", "config.json", "model.safetensors"])
+def test_a_model_that_is_another_one_when_its_engine_starts_again_is_refused_by_name(
+    tmp_path, file
+):
+    base = shutil.copytree(pocket_path("math", "xs"), tmp_path / "base")
+    trainer = Trainer(start_run(config(tmp_path / "run", model=str(base))))
+    (engine,), began = trainer.run.engines.by_policy.values(), trainer.run.state.trained["shared"]
+    assert began.model.changes(identify(engine.path)) == []  # after the first sync
+    content = (base / file).read_bytes()
+    # A byte of the weights' header is a blank.
+    changed = content.replace(b"  ", b" \t", 1) if file == "model.safetensors" else content + b" "
+    (base / file).write_bytes(changed)
+    engine.backend.close()
+    with pytest.raises(UsageError, match=rf"base is not the model that the run in .* \({file} "):
+        trainer.run.engines.recover(EngineDeadError("gone"))
+    assert not engine.backend.alive
     trainer.close()
 
 

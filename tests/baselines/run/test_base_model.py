@@ -15,6 +15,9 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.identity import ModelIdentity, identify
 from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.specs import named_model
+from flowzoo.baselines.matrix.file import load_matrix
+from flowzoo.baselines.matrix.run import training_jobs
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
@@ -49,6 +52,24 @@ WARM_START = SftConfig(
     workflow="voting", model="m/base", source=("scripted",), n=2, out="sft", epochs=1,
     eval_problems=0, threads=1, device="cpu", lora_rank=2, max_tokens=64,
 )  # fmt: skip
+MATRIX = """
+seeds = [0]
+[settings]
+model = "m/base"
+steps = 1
+problems = 1
+samples = 2
+eval_problems = 2
+max_tokens = 8
+threads = 1
+truncated = "train"
+device = "cpu"
+[[cells]]
+workflow = ["voting"]
+algorithm = ["grpo", "dr_mas"]
+sharing = ["shared"]
+"""
+FILTER = "filter voting --n 1 --samples 1 --max-tokens 8 --policy hf:m/base --out rates.jsonl"
 EVALUATION = "eval voting --n 1 --max-tokens 8 --policy hf:m/base --out evaluated"
 
 
@@ -76,7 +97,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             train(TrainConfig(**SETTINGS, lora_rank=rank, out=name))
         train(TrainConfig(**ALONE, out="alone"))
         SupervisedTrainer(WARM_START).train()
-        assert main(EVALUATION.split()) == 0
+        for line in (EVALUATION, FILTER):
+            assert main(line.split()) == 0
+        Path("cells.toml").write_text(MATRIX)
+        first = training_jobs(load_matrix("cells.toml"), Path("cells"))[0]
+        first.folder.mkdir(parents=True)
+        first.arguments()  # writes its settings
+        train(first.config)
     return root
 
 
@@ -129,6 +156,14 @@ PLACES: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: command("eval voting --n 1 --policy generator=scripted:1 aggregator=full"),
     ),
     "eval that goes on": ("the evaluation in evaluated", lambda: command(EVALUATION)),
+    "play": (
+        "the adapter in .*",
+        lambda: command("play voting --policy generator=lora aggregator=scripted:1"),
+    ),
+    "filter that goes on": ("the file rates.jsonl", lambda: command(FILTER)),
+    "matrix that goes on": (
+        "the run in cells/.*", lambda: command("matrix cells.toml --out cells")
+    ),
     "serve": (
         "the adapter in .*",
         lambda: command("serve voting --port 0 --policy generator=lora aggregator=hf:m/other"),
@@ -154,6 +189,29 @@ def test_a_changed_base_is_refused_by_name_where_it_is_opened_again(place, file,
         reopen()
     assert "\n" not in str(caught.value)
     assert not (root / "new").exists()
+
+
+@pytest.mark.parametrize("file", CHANGED)
+def test_a_judge_with_a_changed_model_is_asked_again(file, root, monkeypatch):
+    monkeypatch.chdir(root)
+    judge = named_model("hf:m/base", "math")
+    assert judge is not None
+    digests = [judge.identity().digest]
+    base = root / "m" / "base" / file
+    with changed(base, base.read_bytes() + b" "):
+        digests.append(judge.identity().digest)
+    assert digests[0] != digests[1]  # parts of the keys of kept replies
+    assert judge.identity().digest == digests[0]
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors", "base.json"])
+def test_a_changed_adapter_is_refused_by_name(file, root, tmp_path, capsys):
+    adapter = tmp_path / "adapter"
+    assert main(["export", str(root / "lora"), "--out", str(adapter)]) == 0
+    path = adapter / file
+    path.write_bytes(path.read_bytes() + b" ")
+    assert main(["eval", "voting", "--n=1", "--policy", f"hf:{adapter}"]) == 2
+    assert file in capsys.readouterr().err
 
 
 def test_a_run_goes_on_with_another_base_that_is_accepted(root, monkeypatch):
