@@ -59,7 +59,7 @@ _INTRODUCTION = re.compile(
     r"|(?:final )?answer\s*:\s*(?=[^\s:])",
     re.IGNORECASE,
 )
-_EXTREME = re.compile(r"\bm(?:ax|in)(?:imum)?\b", re.IGNORECASE)
+_NAMED = re.compile(r"\b(?:m(?:ax|in)(?:imum)?|odds)\b", re.IGNORECASE)
 _AGAIN = re.compile(r"\b(?:is|are)\b")
 _CHANGE = re.compile(r"increase|decrease|rise|drop|gain|loss|profit|discount", re.IGNORECASE)
 _NEXT_NAME = re.compile(
@@ -73,7 +73,7 @@ def _without_lead(text: str) -> str:
     text = text[thus.end() :] if thus else text
     match = _INTRODUCTION.match(text)
     lead = (match["words"] or match["plain"] or "") if match else ""
-    is_name = HEDGED.search(lead) or _EXTREME.search(lead)
+    is_name = HEDGED.search(lead) or _NAMED.search(lead)
     goes_on = match and (_NEXT_NAME.search(text, match.end()) or _AGAIN.search(text, match.end()))
     if match is None or is_name or goes_on:
         return text

@@ -80,9 +80,9 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
         a, b = _signed(a, b), _signed(b, a)
+    if a.shape != b.shape and ("-" in (a.shape, b.shape) or "multiple" in (a.unit, b.unit)):
+        return False  # an increase and a decrease, or a factor
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
-        return False
-    if {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
     verdict = same_function(a.node, b.node)
     for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
@@ -106,7 +106,7 @@ def _signed(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
     # A decrease as a negative number, if `other` is one: a loss of 5 dollars is -5 dollars.
     if change.shape != "-" or change.node is None or not (other.node and has_minus(other.node)):
         return change
-    return change._replace(node=neg(change.node))
+    return change._replace(node=neg(change.node), shape="")
 
 
 def _in_basic_units(quantity: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
@@ -449,6 +449,8 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
     if other.kind == "seq" and other.shape == "()" and (cells := _point(scalar.node)):
         return _in_order(cells, other.items, rules)
     if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
+        if other.label == "odds" or scalar.unit == "%":
+            return False  # odds of 3 to 4, and 3 of 4, are no ratio
         return same_scalar(scalar, _quotient(other), rules)
     return False
 

@@ -18,7 +18,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, repaired
 from flowzoo.reward.math.phrases import phrase_form
 from flowzoo.reward.math.sorts import read_sort
-from flowzoo.reward.math.vocabulary import NEGATIONS
+from flowzoo.reward.math.vocabulary import DENIALS, NEGATIONS
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -195,13 +195,28 @@ _PHRASE = re.compile(
 _EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
 # Words by which a sentence says something else than the words at its end.
-_UNSAID = re.compile(
-    rf"(?i)\b(?:{NEGATIONS}|if|unless|suppose|assum\w+|why|wrong\w+|false\w+|fails?|doubt\w*"
-    r"|opposite|contra\w+|complement|the square of|number of|might|could|differs?)\b|n't\b|\?"
+_DOUBTS: Final = (
+    rf"{DENIALS}|unless|suppose|assum\w+|why|wrong\w*|false\w*|fails?|doubt\w*|rule out|mistake"
+    r"|opposite|contra\w+|negation|complement|rather|instead|might|could|would|hardly|differs?"
+    r"|close|say|think"
 )
-_CLAUSE = re.compile(r"^[A-Z][A-Za-z ]{2,40}, (?=\w)")
+_UNSAID = re.compile(rf"(?i)\b(?:{_DOUBTS}|if|the square of|number of)\b|n't\b|\?")
+# Before a value: words that deny or doubt it, compute with it, or list it beside another value.
+_UNCLAIMED = re.compile(
+    rf"(?i)\b(?:{_DOUBTS})\b|n't\b|^\W*\b(?:or|and)\W*$|\bof the answer\b|-$"
+    r"|\b(?:(?:negative|inverse|reciprocal|half) of|twice|divided by)\W*$"
+)
+# Before "answer": words that deny or doubt it, or make it something else.
+_BESIDE = re.compile(rf"(?i)\b(?:(?:(?:{_DOUBTS})\b|say,)(?: \w+)*|of the(?: final)?) $")
+# Before a number: its name, which tells it from another value.
+_EXTREME = re.compile(r"(?i)\b(m(?:ax|in)(?:imum)?)(?: value)?(?: is)?:?\W*$")
+# Behind a value: words that deny or doubt it.
+_DENIED_AFTER = re.compile(
+    rf"(?i)\W*(?:(?:is|are|was|were)\b.*\b(?:{NEGATIONS})\b|.*\?)", re.DOTALL
+)
+# What a sentence says how its answer is found by, `Dividing, `.
+_MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
-_VERB = re.compile(r"\b(?:is|are|be|equals)\b:?\s")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _HEADED = re.compile(r"\**(?:the )?(?:final )?answer(?: is)?\s*[:：]?\**[\s:]*", re.IGNORECASE)
@@ -223,11 +238,6 @@ _MATH = re.compile(
 )
 # A letter that formulas do not have: neither Latin without marks, Greek, raised or lowered.
 _FOREIGN = re.compile(r"[^\W\d_\x00-\x7fª²³µ¹-¾\u0370-\u03ff\u2070-\u209f\u2100-\u215f]")
-# A last sentence that rejects its number.
-_DENIED = re.compile(
-    r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
-    r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
-)
 _INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
 _LEAD = re.compile(
     r"\s*(?:(?:[A-Za-z]|ans|answer|sol|solution|result|total)\b\s?[.:]\s|=+>?|-+>|→|⇒|\*\*?:)\s*"
@@ -243,7 +253,7 @@ _ANSWER_WORDS: Final = names(
     "of"
 )
 _NUMBERED: Final = names(
-    "part case step question problem figure section equation example option exercise to "
+    "part case step question problem figure section equation example option exercise input digit "
     "nearest first last next top page row column level line"
 )
 _SENTENCE_WORDS: Final = names(
@@ -367,7 +377,10 @@ def boxed_percent(text: str) -> str | None:
 
 def answer_phrase(text: str) -> str | None:
     """Return the text from the last "answer is" or "answer:" to the end of its sentence."""
-    end = max((match.end() for match in _PHRASE.finditer(text)), default=-1)
+    starts = (match.span() for match in _PHRASE.finditer(text))
+    end = max(
+        (end for at, end in starts if not _BESIDE.search(text[max(at - 80, 0) : at])), default=-1
+    )
     if end < 0:
         return None
     line = _first_line(text[end : end + 4 * _SHORT].lstrip(" :：*\n\t"))
@@ -387,17 +400,14 @@ def _in_words(sentence: str) -> str | None:
     whole = _EMPHASIS.sub(r"\2", sentence)
     if _is_phrase(whole):
         return whole
-    if _UNSAID.search(whole):
+    last = _EMPHASIZED.search(sentence)
+    if _UNSAID.search(sentence[: last.start()] if last else whole):
         return None
-    plain = _CLAUSE.sub("", whole, count=1)
-    if _is_phrase(plain):
+    if _is_phrase(plain := _MEANS.sub("", whole)):
         return plain
-    if last := _EMPHASIZED.search(sentence):
+    if last and not _is_unclaimed(sentence, last.start()):
         return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
-    verbs = list(_VERB.finditer(plain))
-    claim = plain[verbs[-1].end() :] if verbs else ""
-    is_only = claim and not any(map(str.isdigit, plain[: verbs[-1].start()]))
-    return claim if is_only and _NUMBER.search(claim) and _is_phrase(claim) else None
+    return None
 
 
 def _is_phrase(text: str) -> bool:
@@ -470,19 +480,24 @@ def _whole(text: str) -> str | None:
 
 
 def _last_item(sentence: str) -> str | None:
+    # The last formula, or a number behind it, if the sentence claims it.
+    sentence = _EMPHASIS.sub(r"\2", sentence)
     spans = [match for match in _MATH.finditer(sentence) if _is_formula(match)]
-    last = spans[-1] if spans else None
-    start = last.end() if last is not None else 0
-    if _DENIED.search(sentence):
-        return None
-    numbers = list(_NUMBER.finditer(sentence, start))
-    if numbers and (last is None or not _is_aside(sentence, start, numbers[-1])):
-        return numbers[-1][0]
-    if last is None:
+    numbers = list(_NUMBER.finditer(sentence, spans[-1].end() if spans else 0))
+    if numbers and not (spans and _is_aside(sentence[spans[-1].end() : numbers[-1].start()])):
+        spans.append(numbers[-1])
+    if not spans:
         matrix = _DISPLAY.search(sentence)
         return sentence[matrix.start() :] if matrix else None
+    last = spans[-1]
+    after = sentence[last.end() :]
+    if _is_unclaimed(sentence, last.start()) or _DENIED_AFTER.match(after):
+        return None
+    if last.re is _NUMBER:
+        named = _EXTREME.search(sentence, 0, last.start())
+        return f"{named[1]}: {last[0]}" if named else last[0]
     body = next(group for group in last.groups() if group is not None).strip()
-    percent = PERCENT_AFTER.match(sentence, last.end())
+    percent = PERCENT_AFTER.match(after)
     return f"{body}\\%" if percent and body[-1:].isdigit() else body
 
 
@@ -491,9 +506,16 @@ def formulas_of(text: str) -> list[str]:
     return [next(filter(None, match.groups())).strip() for match in _MATH.finditer(text)]
 
 
-def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
-    # True if a number after a formula belongs to the word before it, as in `part 2`.
-    before = _WORDS.findall(sentence[start : match.start()])
+def _is_unclaimed(sentence: str, start: int) -> bool:
+    # True if the words between a value and the one before it leave open whether it is the answer.
+    others = (*_MATH.finditer(sentence, 0, start), *_NUMBER.finditer(sentence, 0, start))
+    led = sentence[max((match.end() for match in others), default=0) : start]
+    return _UNCLAIMED.search(led) is not None or _is_aside(led)
+
+
+def _is_aside(led: str) -> bool:
+    # True if a value belongs to the word before it, as in `part 2`.
+    before = _WORDS.findall(led)
     return bool(before) and before[-1].lower() in _NUMBERED
 
 

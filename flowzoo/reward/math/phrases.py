@@ -51,6 +51,9 @@ _RELATION = re.compile(r"[<>=]|\\(?:leq|geq|neq|in|equiv|approx)(?![A-Za-z])")
 _LEAVES: Final = {
     "cond": re.compile(r".*(?:[<>=]|\\(?:leq|geq|neq|in|equiv)(?![A-Za-z])).*", re.DOTALL),
     "bracketed": re.compile(r"[(\[\]].*,.*[)\]\[]|\\\{.*\\\}|.*\\cup .*|\([^,]*\)", re.DOTALL),
+    "open": re.compile(r"[(\]].*,.*[)\[]", re.DOTALL),
+    "closed": re.compile(r"\[.*,.*\]", re.DOTALL),
+    "half_open": re.compile(r"[(\]].*,.*\]|\[.*,.*[)\[]", re.DOTALL),
     "name": re.compile(
         r"(?:[A-Za-z]|\\(?:lambda|theta|alpha|beta|mu|sigma|phi|omega) ?)"
         r"(?:_ ?\{?\w\}?)?'?(?: ?\([a-z]\))?"
@@ -58,6 +61,7 @@ _LEAVES: Final = {
     "index": re.compile(r"[a-dijkmnpq]"),
     "whole": re.compile(r"\d{1,15}"),
     "digits": re.compile(r"\d{1,15}"),
+    "approximation": re.compile(r"-?(?:\d*\.\d+|\d{3,}).*"),
     "clock_time": re.compile(r"\d\d? ?: ?\d\d"),
 }  # fmt: skip
 _NUMERALS: Final = ("number", "whole", "digits")
@@ -257,6 +261,8 @@ class _Reader:
         if category in ("noun", "thing"):
             is_unit = category == "thing" and size_of(unit_name(text)) is not None
             return None if is_unit or not self.is_noun(tokens) else text
+        if category == "named_":
+            return None if self.read("noun_", start, end) is None else text
         if category == "ordinal":
             number = ordinal_in_words(text.replace(" ", "-"))
             return None if number is None else str(number)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import table
 from flowzoo.reward.math.tokens import MathToken
-from flowzoo.reward.math.vocabulary import number_in_words
+from flowzoo.reward.math.vocabulary import HEDGED, number_in_words
 
 # Units by name; a symbol of the SI keeps its case, and both take the prefixes of the SI.
 _NAMES: Final = table(
@@ -195,6 +195,8 @@ def _starts_unit(tokens: Sequence[MathToken], start: int, cut: int, end: int) ->
         return False
     if any(t.kind == "t" and _COUNT.search(_POWER.sub("", t.text)) for t in tokens[cut:end]):
         return False  # another number
+    if HEDGED.search(" ".join(lower)):
+        return False
     if any(number_in_words(part) is not None for word in lower for part in word.split("-")):
         return False
     if not any(token.kind in "nc" for token in tokens[:cut]) and not all(

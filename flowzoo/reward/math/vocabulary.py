@@ -78,14 +78,15 @@ NEGATIONS: Final = (
     r"not|never|cannot|(?-i:[Nn]o)|nor|n?either|none|nobody|nothing|nowhere|wrong|false|incorrect"
 )
 """Words that deny a whole sentence."""
-_DENIALS: Final = (
+DENIALS: Final = (
     rf"{NEGATIONS}|without|except|exclud(?:e|ing)|eliminate|reject(?:ed)?|nicht|keine?|pas|non"
 )
-DENIED: Final = re.compile(rf"\b(?:{_DENIALS})\b|n't", re.IGNORECASE)
 """Words that deny what they stand with."""
+DENIED: Final = re.compile(rf"\b(?:{DENIALS})\b|n't", re.IGNORECASE)
 HEDGED: Final = re.compile(
-    rf"\b(?:{_DENIALS}|or|less|more|least|most|than|about|between|maybe|approximately|few|hardly"
-    r"|half|some|only(?!\W*$)|unlikely)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
+    rf"\b(?:{DENIALS}|or|less|more|least|most|than|about|between|maybe|approximately|few|fewer"
+    r"|short|too|hardly|half|some|sometimes|often|one|opposite|inverse|negation|complement"
+    r"|only(?!\W*$)|unlikely)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
     re.IGNORECASE,
 )
 """Words that deny it or make it another claim."""
