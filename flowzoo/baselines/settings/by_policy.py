@@ -79,14 +79,12 @@ def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) ->
     return replace(config, **changed)
 
 
-def check_policies(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
-    """Raise `UsageError` for words of no policy that has the setting, and for wrong values."""
+def check_words(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
+    """Raise `UsageError` for words of no policy that has the setting."""
     for name in by_policy(TrainConfig):
         written = getattr(config, name)
         if isinstance(written, tuple):
             read_named(written, names if name in OF_SAMPLING else trained, name, plain=True)
-    for policy in names:
-        of_policy(config, policy)
 
 
 def read_value(text: str, kind: Any, label: str) -> Any:
