@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import sys
@@ -11,10 +12,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.agents.traits import EngineDTypeChoice
+from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents.chat.template import read_thinking
+from flowzoo.agents.engines import find_engine
+from flowzoo.agents.judge import JUDGE_SAMPLING
+from flowzoo.agents.openai.endpoint import read_endpoints
+from flowzoo.agents.policy_map import read_lengths, role_of, with_default
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.agents.traits import EngineDTypeChoice, ModelTraits, reply_budget
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import read_json
 
 if TYPE_CHECKING:
     from flowzoo.agents.openai.endpoint import Endpoint
@@ -81,8 +91,6 @@ class PolicyOptions:
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
-        from flowzoo.agents.openai.endpoint import read_endpoints
-
         return {} if self.endpoints is None else read_endpoints(self.endpoints)
 
     @property
@@ -158,10 +166,6 @@ def without_run(word: str) -> list[str]:
     role, folder = (match["role"], Path(match["spec"])) if match else ("", Path(word))
     if not (folder / "run.json").is_file():
         return [word]
-    from flowzoo.agents.policy_map import role_of
-    from flowzoo.baselines.run.manifest import find_checkpoint
-    from flowzoo.files import read_json
-
     info = find_checkpoint(folder, "last")
     sharing = read_json(folder / "run.json")["settings"].get("sharing") or ()
     names = dict(part.split("=") for part in sharing if "=" in part)
@@ -195,11 +199,6 @@ def with_judge(workflow: Any) -> dict[str, Any]:
 
 def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
     """Check the policies before a model library is loaded."""
-    from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.engines import find_engine
-    from flowzoo.agents.policy_map import read_lengths, with_default
-    from flowzoo.agents.scripted import ScriptedPolicy
     from flowzoo.agents.specs import check_spec
 
     if find_engine(policies.engine).traits.server != bool(policies.endpoint):
@@ -229,9 +228,6 @@ def with_budget(
 ) -> PolicyOptions:
     """Options with a reply budget; a default from task and models is printed."""
     # `before`: options of the continued evaluation, whose budget is kept.
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.traits import ModelTraits, reply_budget
-
     if policies.max_tokens is not None:
         return policies
     if before and before.get("max_tokens"):
@@ -307,8 +303,6 @@ def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
 @contextmanager
 def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
     """Context manager with the policy map of the options; it ends the engines."""
-    import asyncio
-
     policy_map = build_policy_map(workflow, policies, seed)
     try:
         yield policy_map
@@ -319,10 +313,6 @@ def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterat
 
 def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     """Build the policy map of the options, with one policy object per distinct spec."""
-    from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.policy_map import read_lengths, with_default
-
     check_policy_map(workflow, policies)
     by_role = specs_by_role(workflow, policies)
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
@@ -357,7 +347,6 @@ def open_judge(
     spec: str, workflow: Any, policies: PolicyOptions, thinking: bool | None, budget: Any, seed: int
 ) -> Any:
     """Load the judge of the options."""
-    from flowzoo.agents.judge import JUDGE_SAMPLING
     from flowzoo.agents.specs import make_judge
 
     sampling = JUDGE_SAMPLING

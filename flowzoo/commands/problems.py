@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.prompt_style import make_styled
+from flowzoo.envs import make_workflow
+from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
-from flowzoo.envs.tasks.task import Split
+from flowzoo.envs.tasks import task_class, task_options
+from flowzoo.envs.tasks.task import Split, get_size
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
@@ -62,11 +67,6 @@ class ProblemOptions:
 
 def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
     """Build the workflow and task of the options, with the default prompts for `policies`."""
-    from flowzoo.agents.prompt_style import make_styled
-    from flowzoo.envs import make_workflow
-    from flowzoo.envs.api.registry import workflow_class
-    from flowzoo.envs.tasks import task_class, task_options
-
     settings = {"preset": problems.preset, **problems.settings()}
     if (name is None) == (problems.program is None):
         raise UsageError("name either a workflow, e.g. voting, or --program")
@@ -109,9 +109,6 @@ def build_played(
 
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
     """Distinct problems to play: `count`, else all of a file, else 500."""
-    from flowzoo.agents.problems import distinct_problems
-    from flowzoo.envs.tasks.task import get_size
-
     if count is None:
         count = 500 if get_size(workflow.task, split) is None else None
     if (count or 0) > 20_000:

@@ -6,7 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.commands.problems import ProblemOptions, build_workflow
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.readers.judgments import scripted_judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Print texts or chats; the exit status is 0."""
-    from flowzoo.commands.problems import build_workflow
-
     workflow = build_workflow(options.workflow, options.problems)
     if options.chats:
         print_chats(workflow, options.problems.which_split())
@@ -58,10 +59,6 @@ def quote_toml(text: str) -> str:
 def print_chats(workflow: Any, split: str) -> None:
     """Print the first chat of every role in an episode of the experts."""
     from rich.console import Console
-
-    from flowzoo.envs.episode.effects import resolve
-    from flowzoo.envs.episode.episode import Episode
-    from flowzoo.envs.readers.judgments import scripted_judge
 
     console = Console(highlight=False)
     problem = workflow.task.problem(0, split)

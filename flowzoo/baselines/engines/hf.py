@@ -87,7 +87,7 @@ def policy_models(
     Raises:
         UsageError: a model is not the one that the run `began` with, or only an adapter.
     """
-    found: dict[str, PolicyModel] = {}
+    sources: dict[str, PolicyModel] = {}
     owner = f"the run in {config.directory}"
     for name, named in models.items():
         model = _model_of(named, task, began.get(name), owner)
@@ -101,11 +101,15 @@ def policy_models(
                 "one with `flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the "
                 "command of the adapter's run with more --steps to train it further"
             )
-        still, own = name in config.frozen, of_policy(config, name)
-        trains = own.lora_rank > 0 and not still
-        lora = LoraSettings(own.lora_rank, own.lora_alpha, own.lora_targets) if trains else None
-        found[name] = PolicyModel(model, lora, still)
-    return found
+        still, values = name in config.frozen, of_policy(config, name)
+        trains = values.lora_rank > 0 and not still
+        lora = (
+            LoraSettings(values.lora_rank, values.lora_alpha, values.lora_targets)
+            if trains
+            else None
+        )
+        sources[name] = PolicyModel(model, lora, still)
+    return sources
 
 
 def identities(models: Mapping[str, PolicyModel]) -> dict[str, ModelIdentity]:

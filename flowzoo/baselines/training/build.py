@@ -180,15 +180,15 @@ def find_models(
 ) -> dict[str, PolicyModel]:
     """Find the models of a run: the recorded ones of its newest checkpoint, or accepted ones."""
     recorded = earlier.models if earlier else {}
-    found = policy_models(config, models, task, recorded, accept_base)
-    began = identities(found)
+    policies = policy_models(config, models, task, recorded, accept_base)
+    began = identities(policies)
     if any(model.accepted for model in began.values()) and config.engine_traits.own_weights:
         raise UsageError(
             "--accept-base is for the engine transformers: another engine has the tokenizer of the "
             "new base"
         )
-    kept = keep_speech(config.directory, began)
-    return {name: policy._replace(model=kept[name]) for name, policy in found.items()}
+    identity = keep_speech(config.directory, began)
+    return {name: policy._replace(model=identity[name]) for name, policy in policies.items()}
 
 
 def _new_state(plan: RunPlan, backend: RunBackend, models: Mapping[str, PolicyModel]) -> RunState:
