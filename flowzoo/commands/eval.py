@@ -36,7 +36,9 @@ from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
+    from flowzoo.agents import PolicyMap
     from flowzoo.agents.evaluation.alarms import Remedies
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class EvaluationPlan(NamedTuple):
     """A validated command line, before a model is loaded."""
 
     options: Options
-    workflow: Any
+    workflow: Workflow
     problems: Sequence[Any]
     settings: Mapping[str, Any]
     """Settings that affect the results."""
@@ -193,7 +195,7 @@ def kept_episodes(store: Any, total: int) -> str:
 
 
 def measure(
-    options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
+    options: Options, workflow: Workflow, policy_map: PolicyMap, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation import comparison
@@ -234,7 +236,7 @@ def measure(
     return whole
 
 
-def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
+def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Any:
     """A meter with the prices and limits of the options."""
     prices = {}
     if spending.prices is not None:
@@ -242,7 +244,7 @@ def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
     return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
 
 
-def remedies_of(options: Options, workflow: Any) -> Remedies:
+def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     """Remedies for alarms: command line settings, and the warm start of the model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
@@ -266,7 +268,7 @@ def votes(options: Options, play: Any) -> int:
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
-def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
+def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     """Settings that affect the results, as plain values."""
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):

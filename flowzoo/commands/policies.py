@@ -29,6 +29,8 @@ from flowzoo.files import read_json
 if TYPE_CHECKING:
     from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.specs import NamedModel
+    from flowzoo.envs import Workflow
+    from flowzoo.envs.workflow import Roles
 
 # Specs may contain "=", e.g. in a URL's query, so a role is recognized by its format: role or
 # role_N.
@@ -186,18 +188,18 @@ _FEW_TOKENS = 256
 """Reply budget of policies without a model and of pocket models."""
 
 
-def specs_by_role(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+def specs_by_role(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
     """Policy spec by role or agent, and by `judge` if the workflow has one."""
     return policies.by_role(workflow.role_counts(), workflow.needs_judge)
 
 
-def with_judge(workflow: Any) -> dict[str, Any]:
+def with_judge(workflow: Workflow) -> Roles:
     """The workflow's roles, and `judge` if it has one."""
     roles = dict(workflow.role_counts())
     return {**roles, JUDGE: 1} if workflow.needs_judge else roles
 
 
-def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
+def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     """Check the policies before a model library is loaded."""
     from flowzoo.agents.specs import check_spec
 
@@ -224,7 +226,7 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
 
 
 def with_budget(
-    workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
+    workflow: Workflow, policies: PolicyOptions, before: Mapping[str, Any] | None = None
 ) -> PolicyOptions:
     """Options with a reply budget; a default from task and models is printed."""
     # `before`: options of the continued evaluation, whose budget is kept.
@@ -257,7 +259,7 @@ def with_budget(
     return replace(policies, max_tokens=budget.tokens)
 
 
-def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
+def models_of(workflow: Workflow, policies: PolicyOptions) -> dict[str, NamedModel]:
     """Paths of local models by spec."""
     from flowzoo.agents.specs import named_model
 
@@ -269,7 +271,7 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
     return {spec: model for spec, model in models.items() if model is not None}
 
 
-def check_engine(workflow: Any, policies: PolicyOptions) -> None:
+def check_engine(workflow: Workflow, policies: PolicyOptions) -> None:
     """Raise `UsageError` for engine settings without an engine in this process."""
     engines = [model.engine.traits for model in models_of(workflow, policies).values()]
     if policies.engine_memory < 0:
@@ -286,14 +288,14 @@ def check_engine(workflow: Any, policies: PolicyOptions) -> None:
         )
 
 
-def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+def engine_dtypes(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
     """Number formats of the models in this process, by spec; nothing is loaded."""
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
 
 
-def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
+def model_records(workflow: Workflow, policies: PolicyOptions) -> dict[str, Any]:
     """Identities of the models in this process, by spec."""
     named = models_of(workflow, policies)
     identities = {spec: model.identity() for spec, model in named.items()}
@@ -301,7 +303,7 @@ def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
+def open_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> Iterator[PolicyMap]:
     """Context manager with the policy map of the options; it ends the engines."""
     policy_map = build_policy_map(workflow, policies, seed)
     try:
@@ -311,7 +313,7 @@ def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterat
             asyncio.run(policy.close())
 
 
-def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
+def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> PolicyMap:
     """Build the policy map of the options, with one policy object per distinct spec."""
     check_policy_map(workflow, policies)
     by_role = specs_by_role(workflow, policies)
@@ -344,7 +346,12 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
 
 
 def open_judge(
-    spec: str, workflow: Any, policies: PolicyOptions, thinking: bool | None, budget: Any, seed: int
+    spec: str,
+    workflow: Workflow,
+    policies: PolicyOptions,
+    thinking: bool | None,
+    budget: Any,
+    seed: int,
 ) -> Any:
     """Load the judge of the options."""
     from flowzoo.agents.specs import make_judge
@@ -363,9 +370,9 @@ def open_judge(
 
 def make_policies(
     pairs: Iterable[tuple[str, bool | None]],
-    workflow: Any,
+    workflow: Workflow,
     policies: PolicyOptions,
-    sampling: Any,
+    sampling: Sampling,
     seed: int,
 ) -> dict[tuple[str, bool | None], Any]:
     """Make a policy per distinct pair of spec and thinking switch, with unique names."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flowzoo.commands.problems import ProblemOptions, build_workflow
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.readers.judgments import scripted_judge
+
+if TYPE_CHECKING:
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def texts_file(workflow: Any) -> str:
+def texts_file(workflow: Workflow) -> str:
     """The texts as a TOML file for `--prompts`."""
     lines = [f"# {workflow.name} on task {workflow.task.name}; use this file with --prompts FILE."]
     if workflow.task.instruction:
@@ -56,7 +59,7 @@ def quote_toml(text: str) -> str:
     return f"'''\n{text}'''"
 
 
-def print_chats(workflow: Any, split: str) -> None:
+def print_chats(workflow: Workflow, split: str) -> None:
     """Print the first chat of every role in an episode of the experts."""
     from rich.console import Console
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
-from flowzoo.baselines.run.directory import RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.problems import grading_of
@@ -208,9 +207,8 @@ def tell_start(trainer: Trainer) -> None:
         print(where if state.halted else f"{where}; {more} it continues", flush=True)
     elif state.step >= 0:
         print(f"resuming {root} after step {state.step}", flush=True)
-    aside = None if isinstance(run.directory, RunFollower) else run.directory.aside.folder
-    if aside is not None:
-        print(f"later results were moved to {aside}", flush=True)
+    if run.directory.aside.folder is not None:
+        print(f"later results were moved to {run.directory.aside.folder}", flush=True)
 
 
 def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:

@@ -102,12 +102,9 @@ def policy_models(
                 "command of the adapter's run with more --steps to train it further"
             )
         still, values = name in config.frozen, of_policy(config, name)
-        trains = values.lora_rank > 0 and not still
-        lora = (
-            LoraSettings(values.lora_rank, values.lora_alpha, values.lora_targets)
-            if trains
-            else None
-        )
+        lora = None
+        if values.lora_rank and not still:
+            lora = LoraSettings(values.lora_rank, values.lora_alpha, values.lora_targets)
         sources[name] = PolicyModel(model, lora, still)
     return sources
 

@@ -251,6 +251,7 @@ class RunFollower:
         self.checkpoints = root / "checkpoints"
         self.metrics = root / METRICS
         self.failures = failures_path(root)
+        self.aside = Aside(root)
 
     def log(self, row: Mapping[str, Any]) -> None:
         """No-op."""

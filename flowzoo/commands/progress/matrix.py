@@ -134,7 +134,7 @@ def _trouble(run: TrainingJob) -> str:
 
 
 def _teller(
-    console: Any, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
+    console: Console, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Callable[[], None]:
     from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
 
