@@ -152,6 +152,25 @@ def check_value(label: str, value: Any, kind: Any) -> None:
         raise UsageError(fault)
 
 
+def members_of(kind: Any) -> tuple[Any, ...]:
+    """Types of a union; another type alone."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def read_text(text: str, kind: Any) -> Any:
+    """Read a value of the declared `kind` from a word of a command line or a list.
+
+    Raises:
+        ValueError: the word is no such value.
+    """
+    members = members_of(kind)
+    if text == str(None) and NoneType in members:
+        return None
+    if choices := choices_of(kind):
+        return choices[list(map(str, choices)).index(text)]
+    return next(member for member in members if member is not NoneType)(text)
+
+
 def fits(value: object, kind: Any) -> bool:
     """True if `value` is of the declared type, inside its bounds or not."""
     origin, inside = get_origin(kind), get_args(kind)

@@ -81,7 +81,8 @@ class RunSizes:
         self.config = replace(
             self.plan.config, device=config.device, model=config.model, models=config.models
         )
-        self.learner_groups = plan_learner_groups(config, self.models)
+        policies = {name: of_policy(config, name) for name in self.models}
+        self.learner_groups = plan_learner_groups(config, policies, self.models)
         self._shapes = {m: shape_of(c, config.lora_targets) for m, c in self.configs.items()}
         self._activations: dict[tuple[str, Training, int], Activations | None] = {}
         self.uncounted: dict[str, str] = {}

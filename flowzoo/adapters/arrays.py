@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.pocket import pocket_path
+from flowzoo.agents.traits import context_of
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.solo import SoloEnv
@@ -155,7 +157,6 @@ class HiddenEncoder:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         # Here, since it takes torch.
-        from flowzoo.agents.chat.template import ChatTokenizer
         from flowzoo.agents.hf.policy import load_model
 
         model, tokenizer = load_model(self.model, "float32")
@@ -164,8 +165,6 @@ class HiddenEncoder:
     def __call__(self, messages: list[Message]) -> NDArray[np.float32]:
         """The array of a chat."""
         import torch
-
-        from flowzoo.agents.traits import context_of
 
         model, tokenizer = self._loaded
         ids = tokenizer.measure(messages or [{"role": "user", "content": ""}]).ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowzoo.adapters.outside import PolicyPlayer
 from flowzoo.envs.api.solo import SoloEnv
 
 
@@ -24,8 +25,6 @@ def make_seat(workflow: Any, *, others: Any = None, **options: Any) -> SoloEnv:
     each = others.values() if isinstance(others, Mapping) else [others]
     if others is None or all(map(callable, each)):
         return SoloEnv(workflow, others=others, **options)
-    from flowzoo.adapters.outside import PolicyPlayer  # takes the rollouts
-
     env = SoloEnv(workflow, **options)
     env.player = PolicyPlayer(env.workflow, others, env.own)
     return env

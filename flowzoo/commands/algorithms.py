@@ -6,6 +6,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.table import Table
+
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
+
 if TYPE_CHECKING:
     from flowzoo.baselines.settings.algorithms import Algorithm
 
@@ -22,15 +27,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the table or descriptions; the exit status is 0."""
-    from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
-
     algorithms = [algorithm_named(name) for name in options.names or ALGORITHMS]
     if options.json:
         for algorithm in algorithms:
             print(json.dumps(asdict(algorithm)))
         return 0
-    from rich.console import Console
-
     console = Console()
     if not options.names:
         console.print(table_of(algorithms))
@@ -74,8 +75,6 @@ def choices(algorithm: Algorithm, between: str = " over ") -> dict[str, str]:
 
 def table_of(algorithms: list[Algorithm]) -> Any:
     """One row per algorithm: its advantages, sampling and policies."""
-    from rich.table import Table
-
     table = Table(
         box=None,
         padding=(0, 1, 0, 0),
@@ -93,8 +92,6 @@ def table_of(algorithms: list[Algorithm]) -> Any:
 
 def page_of(algorithm: Algorithm) -> Any:
     """Full description of one algorithm."""
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column()

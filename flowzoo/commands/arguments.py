@@ -24,14 +24,19 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from flowzoo.declared import declared_types, takes_words
+from flowzoo.declared import (
+    choices_of,
+    declared_types,
+    describe,
+    members_of,
+    read_text,
+    takes_words,
+)
 from flowzoo.errors import UsageError, unknown
 
 METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
-_NUMBERS = {int: "a whole number", float: "a number"}
 _WIDEST = 100
 """Most columns of help, since longer lines are hard to read."""
 _LONGEST_CHOICES = 40
@@ -57,8 +62,8 @@ class Argument:
     name: str
     label: str
     """`--max-tokens`, or the name of a positional argument in the usage line."""
-    kinds: tuple[Any, ...]
-    """Types of a value; with NoneType, None is accepted."""
+    kind: Any
+    """Type of a value."""
     default: Any
     """MISSING if the argument is required."""
     owner: type
@@ -67,6 +72,11 @@ class Argument:
     """True if POLICY=VALUE words may follow or replace the value (`ByPolicy`)."""
     is_refused: bool = False
     """True if the command refuses it."""
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """Types of a value; with NoneType, None is accepted."""
+        return members_of(self.kind)
 
     @property
     def is_option(self) -> bool:
@@ -93,8 +103,7 @@ class Argument:
     @property
     def choices(self) -> tuple[Any, ...]:
         """Values of its `Literal`; empty for other types."""
-        kinds = (*self.kinds, *self.tuple_kinds)
-        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+        return next(filter(None, map(choices_of, (self.kind, *self.tuple_kinds))), ())
 
     @property
     def metavar(self) -> str:
@@ -118,32 +127,27 @@ class Argument:
         if isinstance(given, bool):
             return given
         if isinstance(given, str):
-            return self._value(given, self.kinds)
+            return self._value(given, self.kind)
         if self.takes_words:
             plain = [text for text in given if "=" not in text][-1:]  # the last, as of any option
-            value = [self._value(text, self.kinds) for text in plain]
+            value = [self._value(text, self.kind) for text in plain]
             texts = (*plain, *(text for text in given if "=" in text))
             return texts if len(texts) > len(plain) else value[0]
-        if len(given) == 1 and self.kinds[0] in _NUMBERS:  # a number, or a tuple of NAME=NUMBER
+        if len(given) == 1 and self.kinds[0] in (int, float):  # or a tuple of NAME=NUMBER
             with suppress(ValueError):
                 return self.kinds[0](given[0])
-        return tuple(self._value(text, self.tuple_kinds) for text in given)
+        return tuple(self._value(text, self.tuple_kinds[0]) for text in given)
 
-    def _value(self, text: str, kinds: Sequence[Any]) -> Any:
-        if text == "None" and type(None) in kinds:
-            return None
-        if self.choices:
-            for choice in self.choices:
-                if text == str(choice):
-                    return choice
-            label = self.label if self.is_option else self.name
-            raise UsageError(f"{label}: {unknown('choice', text, self.choices)}")
-        kind = next(iter(kinds))
+    def _value(self, text: str, kind: Any) -> Any:
         try:
-            return kind(text)
+            return read_text(text, kind)
         except ValueError:
-            message = f"{self.label} takes {_NUMBERS[kind]}, got {text!r}."
-            raise UsageError(message) from None
+            if self.choices:
+                label = self.label if self.is_option else self.name
+                reason = f"{label}: {unknown('choice', text, self.choices)}"
+            else:
+                reason = f"{self.label} takes {describe(kind)}, got {text!r}."
+            raise UsageError(reason) from None
 
 
 def field_docs(cls: type) -> Mapping[str, str]:
@@ -192,12 +196,11 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
         label = field.metadata.get("positional")
         if label is None:
             label = f"--{field.metadata.get('option', field.name).replace('_', '-')}"
-        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         owner = next(
             base for base in options.__mro__ if field.name in vars(base).get("__annotations__", ())
         )
         arguments.append(
-            Argument(field.name, label, kinds, default, owner, takes_words(declared[field.name]))
+            Argument(field.name, label, hint, default, owner, takes_words(declared[field.name]))
         )
     return arguments
 

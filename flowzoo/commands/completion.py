@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flowzoo.commands.arguments import Common, arguments_of, shown_label
+from flowzoo.commands.line import COMMANDS, actions_of, options_of
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -119,8 +120,6 @@ def _quote(text: str) -> str:
 
 def candidates() -> Iterator[tuple[str, str, str]]:
     """Preceding words, candidate and description of all completions."""
-    from flowzoo.commands.line import COMMANDS, actions_of, options_of
-
     for name, purpose in COMMANDS.items():
         yield "", name, _first_line(purpose)
         actions = actions_of(options_of(name))

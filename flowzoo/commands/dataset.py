@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowzoo.baselines.run.dataset import write_dataset
+from flowzoo.commands.shared import check_folder
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -18,9 +21,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the tables and print their size."""
-    from flowzoo.baselines.run.dataset import write_dataset
-    from flowzoo.commands.shared import check_folder
-
     check_folder("out", options.out)
     written = write_dataset(options.sources, options.out)
     print(f"{written.episodes:,} episodes with {written.replies:,} replies in {options.out}")

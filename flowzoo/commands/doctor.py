@@ -9,10 +9,20 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from flowzoo import __version__
 from flowzoo.agents.engines import engine_names, find_engine, plugin_engines
+from flowzoo.agents.model_files import check_model, model_source
+from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.traits import has_bfloat16
+from flowzoo.commands.list import broken_plugins
 from flowzoo.errors import UsageError, need_module
 from flowzoo.extras import EXTRAS, is_installed, remedy
+from flowzoo.plugins import packages
+from flowzoo.sandbox import BACKENDS, probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +56,6 @@ def run(options: Options) -> int:
         for row in rows:
             print(json.dumps(asdict(row)))
         return status
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     fault = "fault" if options.model else "missing"
     table = Table("", "state", "found", "remedy")
     for row in rows:
@@ -62,8 +68,6 @@ def run(options: Options) -> int:
 def examine_named(model: str) -> list[DoctorRow]:
     """All rows about a model."""
     need_module("torch", "`flowzoo doctor --model`")
-    from flowzoo.agents.model_files import check_model, model_source
-    from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.training.model_checks import ExaminedModel, examine_model
 
     kind, _, rest = model.partition(":")
@@ -134,7 +138,6 @@ def _products() -> DoctorRow:
     import torch
 
     from flowzoo.agents.hf.matmul_speed import matmul_speeds
-    from flowzoo.agents.traits import has_bfloat16
 
     speeds = matmul_speeds()
     usual = "bfloat16" if has_bfloat16("cpu") else "float32"
@@ -197,17 +200,12 @@ def _engines() -> DoctorRow:
 
 
 def _plugins() -> list[DoctorRow]:
-    from flowzoo.commands.list import broken_plugins
-    from flowzoo.plugins import packages
-
     rows = [DoctorRow(package, True, ", ".join(items)) for package, items in packages().items()]
     advice = "fix or update the package"
     return rows + [DoctorRow("packages", False, fault, advice) for fault in broken_plugins()]
 
 
 def _sandbox() -> list[DoctorRow]:
-    from flowzoo.sandbox import BACKENDS, probe
-
     tier = probe()
     names = {"docker": "Docker engine"}
     rows = [

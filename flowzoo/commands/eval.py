@@ -11,14 +11,34 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowzoo.agents.evaluation.majority import Match
-from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.agents.evaluation.majority import Match, cost_of, read_summary, votes_for
+from flowzoo.agents.evaluation.protocol import check_comparable, protocol_line, protocol_of
+from flowzoo.agents.evaluation.summary import INDICES, is_evaluation, kappa
+from flowzoo.agents.evaluation.usage import (
+    Budget,
+    BudgetError,
+    Meter,
+    prices_by_policy,
+    read_prices,
+)
+from flowzoo.commands.policies import (
+    PolicyOptions,
+    check_policy_map,
+    engine_dtypes,
+    model_records,
+    open_policy_map,
+    with_budget,
+)
+from flowzoo.commands.problems import ProblemOptions, build_played, chosen_problems, grading_of
+from flowzoo.commands.progress.shown import episode_progress, to_stderr
+from flowzoo.commands.shared import check_count, check_folder, program_name
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
+    from flowzoo.agents import PolicyMap
     from flowzoo.agents.evaluation.alarms import Remedies
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +93,7 @@ class EvaluationPlan(NamedTuple):
     """A validated command line, before a model is loaded."""
 
     options: Options
-    workflow: Any
+    workflow: Workflow
     problems: Sequence[Any]
     settings: Mapping[str, Any]
     """Settings that affect the results."""
@@ -81,8 +101,6 @@ class EvaluationPlan(NamedTuple):
 
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.commands.shared import program_name
-
     evaluation = prepare(options)
     options, workflow = evaluation.options, evaluation.workflow
     summary = play(evaluation)
@@ -106,9 +124,6 @@ def prepare(options: Options) -> EvaluationPlan:
     Raises:
         UsageError: an option is invalid.
     """
-    from flowzoo.commands.policies import check_policy_map, with_budget
-    from flowzoo.commands.problems import build_played, chosen_problems
-
     check_options(options)
     workflow = build_played(
         "eval", options.workflow, options.env, options.problems, options.policies.specs
@@ -122,10 +137,6 @@ def prepare(options: Options) -> EvaluationPlan:
 def play(evaluation: EvaluationPlan) -> dict[str, Any]:
     """Play the missing episodes and return the summary."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
-    from flowzoo.agents.evaluation.usage import BudgetError
-    from flowzoo.commands.policies import open_policy_map
-    from flowzoo.commands.problems import grading_of
-    from flowzoo.commands.progress.shown import to_stderr
 
     options, workflow, problems, settings = evaluation
     grading = grading_of(workflow)
@@ -147,10 +158,6 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
 
 def check_options(options: Options) -> None:
     """Reject invalid options before anything is loaded."""
-    from flowzoo.agents.evaluation.majority import read_summary
-    from flowzoo.agents.evaluation.usage import Budget, read_prices
-    from flowzoo.commands.shared import check_count, check_folder
-
     check_count("n", options.n)
     check_count("samples", options.samples)
     if options.out:
@@ -171,8 +178,6 @@ def check_options(options: Options) -> None:
 
 def earlier(options: Options) -> dict[str, Any]:
     """Policies in the settings of the evaluation that the command continues."""
-    from flowzoo.agents.evaluation.summary import is_evaluation
-
     if options.out is None or not is_evaluation(options.out):
         return {}
     record = json.loads((options.out / "run.json").read_text(encoding="utf-8"))
@@ -190,15 +195,13 @@ def kept_episodes(store: Any, total: int) -> str:
 
 
 def measure(
-    options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
+    options: Options, workflow: Workflow, policy_map: PolicyMap, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation import comparison
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
-    from flowzoo.agents.evaluation.protocol import protocol_of
-    from flowzoo.commands.progress.shown import episode_progress
 
     seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
     protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
@@ -233,17 +236,15 @@ def measure(
     return whole
 
 
-def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
+def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Any:
     """A meter with the prices and limits of the options."""
-    from flowzoo.agents.evaluation.usage import Budget, Meter, prices_by_policy, read_prices
-
     prices = {}
     if spending.prices is not None:
         prices = prices_by_policy(policy_map, read_prices(spending.prices))
     return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
 
 
-def remedies_of(options: Options, workflow: Any) -> Remedies:
+def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     """Remedies for alarms: command line settings, and the warm start of the model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
@@ -260,9 +261,6 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
 
 def votes(options: Options, play: Any) -> int:
     """Number of votes with the cost of an episode of the matched evaluation."""
-    from flowzoo.agents.evaluation.majority import cost_of, read_summary, votes_for
-    from flowzoo.agents.evaluation.protocol import check_comparable
-
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes and measures the cost of a vote.
     _, summary = play(1)
@@ -270,10 +268,8 @@ def votes(options: Options, play: Any) -> int:
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
-def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
+def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     """Settings that affect the results, as plain values."""
-    from flowzoo.commands.policies import engine_dtypes, model_records
-
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
         del settings[name]
@@ -332,8 +328,6 @@ def print_summary(summary: Mapping[str, Any], title: str) -> None:
     """Print one row per role, the workflow's facts, the protocol and alarms."""
     from rich.console import Console
 
-    from flowzoo.agents.evaluation.protocol import protocol_line
-
     console = Console()
     console.print(role_table(summary, f"{title}; below a rate its 95 % interval"))
     for line in summary_lines(summary):
@@ -384,8 +378,6 @@ def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines below the table of roles."""
-    from flowzoo.agents.evaluation.summary import INDICES
-
     roles, ends = summary["roles"].items(), summary["intervals"]
     long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
     if long:
@@ -460,8 +452,6 @@ def dollars(cost: float | None) -> str:
 
 def judge_line(judge: Mapping[str, Any]) -> str:
     """Verdicts of the judge, and their agreement with ground truth if known."""
-    from flowzoo.agents.evaluation.summary import kappa
-
     line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
     if "compared" not in judge:
         return line

@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.agents.evaluation.summary import mean
+from flowzoo.commands.policies import (
+    PolicyOptions,
+    check_policy_map,
+    model_records,
+    open_policy_map,
+)
+from flowzoo.commands.problems import ProblemOptions, build_workflow, chosen_problems, grading_of
+from flowzoo.commands.progress.shown import episode_progress
+from flowzoo.commands.shared import check_count, check_folder
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
@@ -41,10 +49,6 @@ def run(options: Options) -> int:
     """Measure and print."""
     from flowzoo.agents.identity import compare_records
     from flowzoo.baselines.training.difficulty import measure, read_rates, within
-    from flowzoo.commands.policies import check_policy_map, model_records, open_policy_map
-    from flowzoo.commands.problems import build_workflow, chosen_problems, grading_of
-    from flowzoo.commands.progress.shown import episode_progress
-    from flowzoo.commands.shared import check_count, check_folder
 
     within([], options.low, options.high)
     check_count("n", options.n)
@@ -90,7 +94,6 @@ def run(options: Options) -> int:
 
 def counts(rates: Sequence[Any], chosen: Sequence[Any]) -> dict[str, Any]:
     """The printed counts."""
-    from flowzoo.agents.evaluation.summary import mean
     from flowzoo.baselines.training.difficulty import histogram
 
     return {

@@ -25,8 +25,15 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.commands.shared import CodeOptions
+from flowzoo.agents.evaluation.majority import read_summary
+from flowzoo.agents.evaluation.summary import is_evaluation
+from flowzoo.agents.evaluation.usage import Price, read_prices
+from flowzoo.commands.eval import play, prepare
+from flowzoo.commands.line import parse
+from flowzoo.commands.progress.shown import to_stderr
+from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.files import read_json, read_toml, replace_text, write_json
 from flowzoo.functions import PERMISSION
 
 if TYPE_CHECKING:
@@ -70,8 +77,6 @@ def run(options: Options) -> int:
     """Play the missing episodes, write leaderboard.md and leaderboard.json, print the tables."""
     # Exit status 1 if a cell failed.
     from flowzoo.agents.evaluation.comparison import as_markdown, leaderboard
-    from flowzoo.commands.shared import check_folder
-    from flowzoo.files import read_toml, replace_text, write_json
 
     path = Path(options.file)
     out = Path(options.out or f"runs/{path.stem}")
@@ -185,9 +190,6 @@ def check_cell(cell: BoardCell) -> EvaluationPlan:
     Raises:
         UsageError: its settings are invalid; the message names the cell.
     """
-    from flowzoo.commands.eval import prepare
-    from flowzoo.commands.line import parse
-
     try:
         return prepare(parse(cell.args).command)
     except UsageError as error:
@@ -203,8 +205,6 @@ def play_cells(
         The finished ones, and the error by name of every failed cell.
     """
     from flowzoo.agents.evaluation.comparison import Entry, results_in
-    from flowzoo.commands.eval import play
-    from flowzoo.commands.progress.shown import to_stderr
 
     entries: list[Entry] = []
     failures: dict[str, str] = {}
@@ -227,11 +227,6 @@ def play_cells(
 
 def finished_summary(evaluation: EvaluationPlan) -> dict[str, Any] | None:
     """The summary of a complete evaluation, else None."""
-    from flowzoo.agents.evaluation.majority import read_summary
-    from flowzoo.agents.evaluation.summary import is_evaluation
-    from flowzoo.agents.evaluation.usage import Price, read_prices
-    from flowzoo.files import read_json
-
     options, folder = evaluation.options, evaluation.options.out
     if folder is None or not is_evaluation(folder) or not (folder / "summary.json").exists():
         return None

@@ -7,11 +7,18 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from importlib import metadata
+from typing import Any, get_args, get_type_hints
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from flowzoo.agents.engines import ENGINES, find_engine
 from flowzoo.agents.specs import policy_forms
-from flowzoo.envs.tasks import TASKS, task_class, task_names
+from flowzoo.envs.api.registry import WORKFLOWS, workflow_class, workflow_names
+from flowzoo.envs.settings import read_settings
+from flowzoo.envs.tasks import SPLITS, TASKS, make_task, task_class, task_names
 from flowzoo.errors import UsageError
 from flowzoo.plugins import (
     ENGINE_GROUP,
@@ -21,9 +28,7 @@ from flowzoo.plugins import (
     packages,
     plugins,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from flowzoo.sandbox.tier import BACKENDS, backend_spec
 
 Row = tuple[str, str, dict[str, list[str]]]
 """Name, summary, and lists of facts by label."""
@@ -62,8 +67,6 @@ def run(options: Options) -> int:
         for entry in entries:
             print(json.dumps(entry))
         return 0
-    from rich.console import Console
-
     console = Console()
     sections: dict[str, list[Row]] = {
         "Workflows": workflow_rows(entries),
@@ -83,9 +86,6 @@ def run(options: Options) -> int:
 
 def print_data(options: Options) -> int:
     """Print the number of problems by split, the sorts of their answers and remarkable rows."""
-    from flowzoo.envs.settings import read_settings
-    from flowzoo.envs.tasks import SPLITS, make_task
-
     task = make_task(options.task, data=options.data, **read_settings(options.options))
     sizes = {split: task.size(split) for split in SPLITS}
     golds = task.golds()
@@ -102,9 +102,6 @@ def print_data(options: Options) -> int:
 
 def describe_rows(rows: list[Row]) -> Table:
     """A table of names and summaries without broken words at usual terminal widths."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
@@ -153,8 +150,6 @@ def task_rows() -> list[Row]:
 
 def package_rows() -> list[Row]:
     """Table of installed packages that extend flowzoo: versions, summaries, entry points."""
-    from importlib import metadata
-
     rows: list[Row] = []
     for package, offers in packages().items():
         try:
@@ -168,8 +163,6 @@ def package_rows() -> list[Row]:
 def catalog() -> list[dict[str, Any]]:
     """Facts of each loadable workflow; `package` provides it (None: flowzoo itself)."""
     # A workflow supports a task if it supports the task's kind of answer.
-    from flowzoo.envs.api.registry import workflow_class, workflow_names
-
     kinds = {name: task.kind for name, task in _load(task_names(), task_class).items()}
     packages, entries = workflow_names(), list[dict[str, Any]]()
     for name, workflow in _load(packages, workflow_class).items():
@@ -199,9 +192,6 @@ def _load(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
 
 def broken_plugins() -> list[str]:
     """Faults of workflows, tasks, engines and sandboxes of installed packages."""
-    from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
-    from flowzoo.sandbox.tier import BACKENDS, backend_spec
-
     faults = []
     for group, bundled, load in (
         (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class),

@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowzoo.commands.shared import CodeOptions, quiet_transformers
+from flowzoo.baselines.matrix.failures import FILE, as_record
+from flowzoo.commands.progress.matrix import live_table, plan_text
+from flowzoo.commands.shared import CodeOptions, check_count, check_folder, quiet_transformers
 from flowzoo.commands.stopping import interruptible
+from flowzoo.errors import UsageError, need_module
+from flowzoo.files import replace_text, write_json
 from flowzoo.provenance import usable_cores
 
 if TYPE_CHECKING:
@@ -47,8 +51,6 @@ def run(options: Options) -> int:
     # Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     from flowzoo.baselines.matrix.file import load_matrix
     from flowzoo.baselines.report.failures import check_codes
-    from flowzoo.commands.shared import check_count, check_folder
-    from flowzoo.errors import need_module
 
     check_count("jobs", options.jobs, 0, 1_024)
     if not options.table:
@@ -66,7 +68,6 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
     from flowzoo.baselines.matrix.run import check_models, control_jobs, execute, training_jobs
     from flowzoo.baselines.report.matrix_facts import tables
-    from flowzoo.commands.progress.matrix import live_table, plan_text
 
     if options.restart:
         move_aside(matrix, out, options)
@@ -93,7 +94,6 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
     """Reject a matrix with an invalid workflow, too few held-out problems or untrusted code."""
     from flowzoo.baselines.settings.hooks import check_hooks
     from flowzoo.baselines.settings.preflight import check_held_out, with_prompts
-    from flowzoo.errors import UsageError
 
     seen: set[object] = set()
     for run in runs:
@@ -115,9 +115,6 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
 
 def keep_failures(matrix: Matrix, out: Path) -> None:
     """Write the failure modes that the matrix demonstrates, for `flowzoo report`."""
-    from flowzoo.baselines.matrix.failures import FILE, as_record
-    from flowzoo.files import write_json
-
     if matrix.failures:
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / FILE, as_record(matrix.failures))
@@ -126,7 +123,6 @@ def keep_failures(matrix: Matrix, out: Path) -> None:
 def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
     """Move the runs of the named cells aside."""
     from flowzoo.baselines.run.directory import restart
-    from flowzoo.errors import UsageError
 
     if not options.only or options.table or options.dry_run:
         raise UsageError(
@@ -141,8 +137,6 @@ def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
 
 
 def _choose(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
-    from flowzoo.errors import UsageError
-
     chosen = [run for run in runs if not parts or any(word in run.cell.name for word in parts)]
     if not chosen:
         names = ", ".join(cell.name for cell in matrix.cells)
@@ -152,7 +146,6 @@ def _choose(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -
 
 def _tell(results: Tables, out: Path, options: Options) -> None:
     from flowzoo.baselines.report.matrix_facts import as_json, as_text
-    from flowzoo.files import replace_text, write_json
 
     if results.cells and not options.table:
         write_json(out / "table.json", as_json(results))

@@ -14,6 +14,9 @@ from pathlib import Path
 from string import Template
 from typing import Literal, NamedTuple
 
+from flowzoo.commands.shared import program_name
+from flowzoo.envs.api.registry import workflow_names
+from flowzoo.envs.tasks import task_names
 from flowzoo.errors import UsageError
 from flowzoo.extras import PUBLISHED, REPOSITORY
 
@@ -53,8 +56,6 @@ def run(options: Options) -> int:
     """Write the package and print the next steps."""
     names = names_of(options.what, options.name)
     folder = create_package(options.what, names, options.into)
-    from flowzoo.commands.shared import program_name
-
     target, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     print(
         f"{folder} contains a working {options.what}. Change it, and run its tests:\n"
@@ -66,9 +67,6 @@ def run(options: Options) -> int:
 
 def names_of(what: str, name: str) -> NewNames:
     """Names of the parts of a package for a workflow or task `name`."""
-    from flowzoo.envs.api.registry import workflow_names
-    from flowzoo.envs.tasks import task_names
-
     match = _VERSION.fullmatch(name) if what != "task" else None
     base, number = (match["base"], match["number"]) if match else (name, "0")
     if not _NAME.fullmatch(base) or keyword.iskeyword(base):

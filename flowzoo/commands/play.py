@@ -8,14 +8,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.agents.human import HumanPolicy
+from flowzoo.agents.pocket import NAMES as POCKETS
+from flowzoo.agents.pocket import pocket_options
+from flowzoo.agents.rollout.engine import EffectBatch, Response
+from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
+from flowzoo.commands.problems import ProblemOptions, build_played, grading_of
+from flowzoo.commands.shared import check_count
+from flowzoo.envs import Episode, make_workflow
+from flowzoo.envs.api.registry import WORKFLOWS, highest_version
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.recording import episode_rewards
+from flowzoo.envs.episode.watchdog import watch
+from flowzoo.envs.records import json_line
+from flowzoo.envs.render import print_new
 from flowzoo.envs.script import JUDGE
+from flowzoo.envs.tasks import TASKS, make_task, task_class, task_names
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
-    from flowzoo.envs import Episode, Problem, Workflow
+    from flowzoo.envs import Problem, Workflow
 
 EXPERTS = "scripted:0.8"
 """Policy for tasks without a pocket model."""
@@ -48,12 +62,6 @@ class Options:
 def run(options: Options) -> int:
     """Play and print."""
     from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.commands.policies import check_policy_map, open_policy_map
-    from flowzoo.commands.problems import build_played, grading_of
-    from flowzoo.commands.shared import check_count
-    from flowzoo.envs.episode.watchdog import watch
-    from flowzoo.envs.records import json_line
-    from flowzoo.envs.tasks.task import get_problem
 
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)
@@ -85,12 +93,6 @@ def with_task(options: Options) -> Options:
     """Resolve a task named instead of a workflow to its default workflow."""
     # Without a pocket model of the task, scripted experts play it. If the pocket model was trained
     # on other problems than the task's defaults and no options are given, it plays those.
-    from flowzoo.agents.pocket import NAMES as POCKETS
-    from flowzoo.agents.pocket import pocket_options
-    from flowzoo.envs import make_workflow
-    from flowzoo.envs.api.registry import WORKFLOWS, highest_version
-    from flowzoo.envs.tasks import TASKS, make_task, task_class, task_names
-
     name = options.workflow
     if name is None:
         return options
@@ -124,10 +126,7 @@ async def show(
     """Play one episode, printing each phase as soon as it is answered."""
     # With a human player, only the prompts of their role are printed before the end, since the rest
     # may contain hidden information.
-    from flowzoo.agents.human import HumanPolicy
     from flowzoo.agents.rollout.drivers import make_request, open_turns, reply_text
-    from flowzoo.envs import Episode
-    from flowzoo.envs.render import print_new
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
@@ -151,8 +150,6 @@ async def show(
 async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
     """Resolve the pending effects of an episode."""
     from flowzoo.agents.rollout.drivers import carry_out
-    from flowzoo.agents.rollout.engine import EffectBatch, Response
-    from flowzoo.envs.episode.effects import resolve
 
     play = carry_out(policy_map, episode.pending_effects)
     batch, results = next(play), list[Any]()
@@ -171,7 +168,5 @@ async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
 
 def print_rewards(episode: Episode) -> None:
     """Print the return of every agent on one line."""
-    from flowzoo.envs.episode.recording import episode_rewards
-
     paid = episode_rewards(episode).returns.items()
     print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))

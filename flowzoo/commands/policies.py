@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import sys
@@ -11,14 +12,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.agents.traits import EngineDTypeChoice
+from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents.chat.template import read_thinking
+from flowzoo.agents.engines import find_engine
+from flowzoo.agents.judge import JUDGE_SAMPLING
+from flowzoo.agents.openai.endpoint import read_endpoints
+from flowzoo.agents.policy_map import read_lengths, role_of, with_default
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.agents.traits import EngineDTypeChoice, ModelTraits, reply_budget
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import read_json
 
 if TYPE_CHECKING:
     from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.specs import NamedModel
+    from flowzoo.envs import Workflow
+    from flowzoo.envs.workflow import Roles
 
 # Specs may contain "=", e.g. in a URL's query, so a role is recognized by its format: role or
 # role_N.
@@ -81,8 +93,6 @@ class PolicyOptions:
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
-        from flowzoo.agents.openai.endpoint import read_endpoints
-
         return {} if self.endpoints is None else read_endpoints(self.endpoints)
 
     @property
@@ -158,10 +168,6 @@ def without_run(word: str) -> list[str]:
     role, folder = (match["role"], Path(match["spec"])) if match else ("", Path(word))
     if not (folder / "run.json").is_file():
         return [word]
-    from flowzoo.agents.policy_map import role_of
-    from flowzoo.baselines.run.manifest import find_checkpoint
-    from flowzoo.files import read_json
-
     info = find_checkpoint(folder, "last")
     sharing = read_json(folder / "run.json")["settings"].get("sharing") or ()
     names = dict(part.split("=") for part in sharing if "=" in part)
@@ -182,24 +188,19 @@ _FEW_TOKENS = 256
 """Reply budget of policies without a model and of pocket models."""
 
 
-def specs_by_role(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+def specs_by_role(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
     """Policy spec by role or agent, and by `judge` if the workflow has one."""
     return policies.by_role(workflow.role_counts(), workflow.needs_judge)
 
 
-def with_judge(workflow: Any) -> dict[str, Any]:
+def with_judge(workflow: Workflow) -> Roles:
     """The workflow's roles, and `judge` if it has one."""
     roles = dict(workflow.role_counts())
     return {**roles, JUDGE: 1} if workflow.needs_judge else roles
 
 
-def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
+def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     """Check the policies before a model library is loaded."""
-    from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.engines import find_engine
-    from flowzoo.agents.policy_map import read_lengths, with_default
-    from flowzoo.agents.scripted import ScriptedPolicy
     from flowzoo.agents.specs import check_spec
 
     if find_engine(policies.engine).traits.server != bool(policies.endpoint):
@@ -225,13 +226,10 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
 
 
 def with_budget(
-    workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
+    workflow: Workflow, policies: PolicyOptions, before: Mapping[str, Any] | None = None
 ) -> PolicyOptions:
     """Options with a reply budget; a default from task and models is printed."""
     # `before`: options of the continued evaluation, whose budget is kept.
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.traits import ModelTraits, reply_budget
-
     if policies.max_tokens is not None:
         return policies
     if before and before.get("max_tokens"):
@@ -261,7 +259,7 @@ def with_budget(
     return replace(policies, max_tokens=budget.tokens)
 
 
-def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
+def models_of(workflow: Workflow, policies: PolicyOptions) -> dict[str, NamedModel]:
     """Paths of local models by spec."""
     from flowzoo.agents.specs import named_model
 
@@ -273,7 +271,7 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
     return {spec: model for spec, model in models.items() if model is not None}
 
 
-def check_engine(workflow: Any, policies: PolicyOptions) -> None:
+def check_engine(workflow: Workflow, policies: PolicyOptions) -> None:
     """Raise `UsageError` for engine settings without an engine in this process."""
     engines = [model.engine.traits for model in models_of(workflow, policies).values()]
     if policies.engine_memory < 0:
@@ -290,14 +288,14 @@ def check_engine(workflow: Any, policies: PolicyOptions) -> None:
         )
 
 
-def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+def engine_dtypes(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
     """Number formats of the models in this process, by spec; nothing is loaded."""
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
 
 
-def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
+def model_records(workflow: Workflow, policies: PolicyOptions) -> dict[str, Any]:
     """Identities of the models in this process, by spec."""
     named = models_of(workflow, policies)
     identities = {spec: model.identity() for spec, model in named.items()}
@@ -305,10 +303,8 @@ def model_records(workflow: Any, policies: PolicyOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
+def open_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> Iterator[PolicyMap]:
     """Context manager with the policy map of the options; it ends the engines."""
-    import asyncio
-
     policy_map = build_policy_map(workflow, policies, seed)
     try:
         yield policy_map
@@ -317,12 +313,8 @@ def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterat
             asyncio.run(policy.close())
 
 
-def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
+def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> PolicyMap:
     """Build the policy map of the options, with one policy object per distinct spec."""
-    from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.template import read_thinking
-    from flowzoo.agents.policy_map import read_lengths, with_default
-
     check_policy_map(workflow, policies)
     by_role = specs_by_role(workflow, policies)
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
@@ -354,10 +346,14 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
 
 
 def open_judge(
-    spec: str, workflow: Any, policies: PolicyOptions, thinking: bool | None, budget: Any, seed: int
+    spec: str,
+    workflow: Workflow,
+    policies: PolicyOptions,
+    thinking: bool | None,
+    budget: Any,
+    seed: int,
 ) -> Any:
     """Load the judge of the options."""
-    from flowzoo.agents.judge import JUDGE_SAMPLING
     from flowzoo.agents.specs import make_judge
 
     sampling = JUDGE_SAMPLING
@@ -374,9 +370,9 @@ def open_judge(
 
 def make_policies(
     pairs: Iterable[tuple[str, bool | None]],
-    workflow: Any,
+    workflow: Workflow,
     policies: PolicyOptions,
-    sampling: Any,
+    sampling: Sampling,
     seed: int,
 ) -> dict[tuple[str, bool | None], Any]:
     """Make a policy per distinct pair of spec and thinking switch, with unique names."""

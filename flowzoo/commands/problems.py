@@ -6,12 +6,20 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.agents.prompt_style import make_styled
+from flowzoo.envs import make_workflow
+from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
-from flowzoo.envs.tasks.task import Split
+from flowzoo.envs.tasks import task_class, task_options
+from flowzoo.envs.tasks.task import Split, get_size
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
+
+if TYPE_CHECKING:
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,10 @@ class ProblemOptions:
         return settings
 
 
-def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
+def build_workflow(
+    name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()
+) -> Workflow:
     """Build the workflow and task of the options, with the default prompts for `policies`."""
-    from flowzoo.agents.prompt_style import make_styled
-    from flowzoo.envs import make_workflow
-    from flowzoo.envs.api.registry import workflow_class
-    from flowzoo.envs.tasks import task_class, task_options
-
     settings = {"preset": problems.preset, **problems.settings()}
     if (name is None) == (problems.program is None):
         raise UsageError("name either a workflow, e.g. voting, or --program")
@@ -89,7 +94,7 @@ def build_played(
     env: str | None,
     problems: ProblemOptions,
     policies: Iterable[str] = (),
-) -> Any:
+) -> Workflow:
     """Build the workflow of a command, or that of its environment."""
     from flowzoo.envs.external.workflow import make_aec_workflow
 
@@ -107,11 +112,8 @@ def build_played(
     return make_aec_workflow(env, preset=problems.preset, seed=problems.seed, **settings)
 
 
-def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
+def chosen_problems(workflow: Workflow, split: str, count: int | None) -> list[Any]:
     """Distinct problems to play: `count`, else all of a file, else 500."""
-    from flowzoo.agents.problems import distinct_problems
-    from flowzoo.envs.tasks.task import get_size
-
     if count is None:
         count = 500 if get_size(workflow.task, split) is None else None
     if (count or 0) > 20_000:
@@ -122,7 +124,7 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
     return problems
 
 
-def grading_of(workflow: Any) -> Mapping[str, Any]:
+def grading_of(workflow: Workflow) -> Mapping[str, Any]:
     """Settings of grading; prints the sandbox's isolation to stderr if programs are run."""
     # Worked examples are the default for most models, so a note is printed.
     if workflow.examples:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.commands.problems import ProblemOptions, build_workflow
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.readers.judgments import scripted_judge
+
+if TYPE_CHECKING:
+    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +29,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Print texts or chats; the exit status is 0."""
-    from flowzoo.commands.problems import build_workflow
-
     workflow = build_workflow(options.workflow, options.problems)
     if options.chats:
         print_chats(workflow, options.problems.which_split())
@@ -33,7 +37,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def texts_file(workflow: Any) -> str:
+def texts_file(workflow: Workflow) -> str:
     """The texts as a TOML file for `--prompts`."""
     lines = [f"# {workflow.name} on task {workflow.task.name}; use this file with --prompts FILE."]
     if workflow.task.instruction:
@@ -55,13 +59,9 @@ def quote_toml(text: str) -> str:
     return f"'''\n{text}'''"
 
 
-def print_chats(workflow: Any, split: str) -> None:
+def print_chats(workflow: Workflow, split: str) -> None:
     """Print the first chat of every role in an episode of the experts."""
     from rich.console import Console
-
-    from flowzoo.envs.episode.effects import resolve
-    from flowzoo.envs.episode.episode import Episode
-    from flowzoo.envs.readers.judgments import scripted_judge
 
     console = Console(highlight=False)
     problem = workflow.task.problem(0, split)

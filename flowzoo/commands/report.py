@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowzoo.agents.evaluation.summary import is_evaluation
+from flowzoo.baselines.report.local import LocalPage
 from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import UsageError
 
@@ -43,8 +45,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the files and print their paths."""
-    from flowzoo.agents.evaluation.summary import is_evaluation
-
     if options.episodes is not None and options.episodes < 0:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
     evaluation = any(map(is_evaluation, options.folders))
@@ -81,8 +81,6 @@ def check_evaluation(options: Options) -> None:
         UsageError: there are several directories, `against` is not an evaluation, or options of
             runs are given.
     """
-    from flowzoo.agents.evaluation.summary import is_evaluation
-
     if len(options.runs) > 1:
         raise UsageError(
             "a report is of one evaluation, got several directories: compare two with --against, "
@@ -141,7 +139,6 @@ def serve(options: Options, evaluation: bool) -> int:
     """Serve the page of one run or evaluation until it is interrupted."""
     from flowzoo.baselines.report.evaluation.page import EvaluationServer
     from flowzoo.baselines.report.live import LivePage
-    from flowzoo.baselines.report.local import LocalPage
     from flowzoo.baselines.report.reading import read_runs
 
     if options.out or options.png or options.overview:

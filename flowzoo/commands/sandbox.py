@@ -8,13 +8,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from flowzoo.errors import UsageError
+from flowzoo.sandbox.attacks.suite import run_suite
 from flowzoo.sandbox.docker.container import BoxUser
-from flowzoo.sandbox.tier import SandboxName
+from flowzoo.sandbox.docker.engine import connect
+from flowzoo.sandbox.docker.image import build_image
+from flowzoo.sandbox.program import check_packages
+from flowzoo.sandbox.sandbox import Sandbox
+from flowzoo.sandbox.tier import SandboxName, backend_spec
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.attacks.suite import ProbeResult
-    from flowzoo.sandbox.sandbox import Sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,6 @@ def run(options: Options) -> int:
 
 def build(options: Build) -> int:
     """Build the image and print its name, size and time."""
-    from flowzoo.sandbox.docker.engine import connect
-    from flowzoo.sandbox.docker.image import build_image
-    from flowzoo.sandbox.program import check_packages
-
     packages = check_packages(options.packages)
     client, _ = connect()
     try:
@@ -76,9 +80,6 @@ def build(options: Build) -> int:
 
 def check(options: Check) -> int:
     """Run the suite and print the findings."""
-    from flowzoo.sandbox.attacks.suite import run_suite
-    from flowzoo.sandbox.sandbox import Sandbox
-
     with Sandbox(options.backend, workers=1, options=_docker_options(options)) as sandbox:
         findings = run_suite(sandbox)
         results = _print_rows(findings) if options.json else _print_table(findings, sandbox)
@@ -105,12 +106,6 @@ def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
 
 
 def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[ProbeResult]:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from flowzoo.sandbox.tier import backend_spec
-
     console = Console()
     console.print(Text(f"sandbox {sandbox.trust}", "bold"))
     results = list(_with_progress(findings))
@@ -137,8 +132,6 @@ def _verdict(finding: ProbeResult) -> tuple[str, str]:
 
 
 def _with_progress(findings: Iterable[ProbeResult]) -> Iterator[ProbeResult]:
-    from rich.console import Console
-
     console = Console(stderr=True)
     with console.status("starting the sandbox") as status:
         for number, finding in enumerate(findings, start=1):

@@ -7,9 +7,12 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 
-from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.problems import ProblemOptions
+from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
+from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
+from flowzoo.commands.shared import check_count
 from flowzoo.commands.stopping import interruptible
+from flowzoo.envs.episode.watchdog import watch
+from flowzoo.envs.settings import check_number
 from flowzoo.errors import UsageError
 
 REFUSED = ("data", "split", "skip_unusable")
@@ -46,9 +49,6 @@ def run(options: Options) -> int:
     from flowzoo.agents.serving.questions import check_served
     from flowzoo.agents.serving.server import TeamServer, bind
     from flowzoo.agents.serving.service import ServingLimits, TeamService
-    from flowzoo.commands.policies import check_policy_map, open_policy_map
-    from flowzoo.commands.problems import build_workflow, grading_of
-    from flowzoo.envs.episode.watchdog import watch
 
     check_options(options)
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
@@ -79,9 +79,7 @@ def run(options: Options) -> int:
 
 def check_options(options: Options) -> None:
     """Reject invalid options before anything is loaded."""
-    from flowzoo.commands.shared import check_count
     from flowzoo.envs.door.app import MOST_INCOMING
-    from flowzoo.envs.settings import check_number
 
     check_count("port", options.port, 0, 65_535)
     check_count("request-bytes", options.request_bytes, 1, MOST_INCOMING)

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.evaluation.summary import measure_name
+from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.commands.problems import grading_of
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import (
     check_start,
@@ -80,7 +83,6 @@ def run(options: Options) -> int:
 
 def check_settings(config: SftConfig) -> None:
     """Reject invalid settings and numbers of problems before loading a model."""
-    from flowzoo.agents.problems import distinct_problems
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.sft.sources import is_scripted, source_files
 
@@ -98,7 +100,6 @@ def open_trainer(options: Options) -> SupervisedTrainer:
     """Open the trainer; return it with the facts about its data."""
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
-    from flowzoo.commands.problems import grading_of
 
     trainer = SupervisedTrainer(
         options.settings, restart=options.restart, accept_base=options.accept_base
@@ -134,8 +135,6 @@ def reasons(counts: Mapping[str, int]) -> str:
 
 def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -> None:
     """Print losses and accuracies before and after, and the paths of the models."""
-    from flowzoo.agents.evaluation.protocol import protocol_line
-
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
     print(f"{summary['workflow']}, policies: {policies}")
     if "loss_before" in summary:

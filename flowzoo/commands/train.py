@@ -15,9 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.evaluation.summary import measure_name
+from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
+from flowzoo.commands.problems import grading_of
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import (
     CodeOptions,
@@ -182,9 +185,6 @@ def open_trainer(options: Options) -> Trainer:
 
 def tell_start(trainer: Trainer) -> None:
     """Print notes, defaults from the model, and the step at which a run resumes."""
-    from flowzoo.baselines.run.directory import RunFollower
-    from flowzoo.commands.problems import grading_of
-
     run = trainer.run
     grading_of(run.workflow)
     note = pocket_note(run.workflow, run.config.model)
@@ -207,9 +207,8 @@ def tell_start(trainer: Trainer) -> None:
         print(where if state.halted else f"{where}; {more} it continues", flush=True)
     elif state.step >= 0:
         print(f"resuming {root} after step {state.step}", flush=True)
-    aside = None if isinstance(run.directory, RunFollower) else run.directory.aside.folder
-    if aside is not None:
-        print(f"later results were moved to {aside}", flush=True)
+    if run.directory.aside.folder is not None:
+        print(f"later results were moved to {run.directory.aside.folder}", flush=True)
 
 
 def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:
@@ -234,8 +233,6 @@ def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool =
 
 def pocket_note(workflow: Workflow, model: str) -> str:
     """Warning for a pocket model on problems that it was not trained on, or an empty string."""
-    from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
-
     kind, _, rest = model.partition(":")
     name = read_pocket(rest, workflow.task.name).task
     if kind != "pocket" or name not in NAMES:
@@ -253,8 +250,6 @@ def pocket_note(workflow: Workflow, model: str) -> str:
 
 def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     """Print accuracy before and after, cost, and output paths."""
-    from flowzoo.agents.evaluation.protocol import protocol_line
-
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
     print(f"{summary['workflow']}, {summary['algorithm']}, policies: {policies}")
     print(held_out_line(summary))

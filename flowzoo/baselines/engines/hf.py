@@ -30,7 +30,6 @@ from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weight
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
-from flowzoo.envs.settings import read_named
 from flowzoo.errors import FlowzooError, UsageError
 
 MetricRow = dict[str, Any]
@@ -59,8 +58,14 @@ class PolicyModel(NamedTuple):
     """Source of one policy's weights, and whether they are trained."""
 
     model: ModelIdentity
-    adapter: bool  # an adapter on the model
+    lora: LoraSettings | None
+    """Settings of the adapter on the model, if one is trained."""
     frozen: bool
+
+    @property
+    def adapter(self) -> bool:
+        """True if an adapter on the model is trained."""
+        return self.lora is not None
 
     @property
     def path(self) -> str:
@@ -70,23 +75,22 @@ class PolicyModel(NamedTuple):
 
 def policy_models(
     config: TrainConfig,
-    names: Sequence[str],
+    models: Mapping[str, str],
     task: str,
     began: Mapping[str, ModelIdentity] = MappingProxyType({}),
     accept: bool = False,
 ) -> dict[str, PolicyModel]:
-    """The starting model of every policy; nothing is loaded. See `load_policies`.
+    """Find the starting model of every policy, of which `models` has the name; nothing is loaded.
 
-    `accept` takes another model than the run `began` with, too.
+    `began` has the models that the run began with, which must be the same; `accept` takes others.
 
     Raises:
         UsageError: a model is not the one that the run `began` with, or only an adapter.
     """
-    paths = read_named(config.models, names, "models")
-    models: dict[str, PolicyModel] = {}
-    for name in names:
-        owner = f"the run in {config.directory}"
-        model = _model_of(paths.get(name, config.model), task, began.get(name), owner)
+    sources: dict[str, PolicyModel] = {}
+    owner = f"the run in {config.directory}"
+    for name, named in models.items():
+        model = _model_of(named, task, began.get(name), owner)
         if name in began:
             # Checkpoints have no tokenizer of a frozen policy.
             may = None if name in config.frozen else accept
@@ -97,10 +101,17 @@ def policy_models(
                 "one with `flowzoo export RUN --policy NAME --merge --out FOLDER`, or repeat the "
                 "command of the adapter's run with more --steps to train it further"
             )
-        still = name in config.frozen
-        adapter = of_policy(config, name).lora_rank > 0 and not still
-        models[name] = PolicyModel(model, adapter, still)
-    return models
+        still, values = name in config.frozen, of_policy(config, name)
+        lora = None
+        if values.lora_rank and not still:
+            lora = LoraSettings(values.lora_rank, values.lora_alpha, values.lora_targets)
+        sources[name] = PolicyModel(model, lora, still)
+    return sources
+
+
+def identities(models: Mapping[str, PolicyModel]) -> dict[str, ModelIdentity]:
+    """The model by policy, which other processes of a run and checkpoints have."""
+    return {name: policy.model for name, policy in models.items()}
 
 
 def _model_of(name: str, task: str, began: ModelIdentity | None, owner: str) -> ModelIdentity:
@@ -113,28 +124,20 @@ def _model_of(name: str, task: str, began: ModelIdentity | None, owner: str) -> 
 
 
 def load_policies(
-    config: TrainConfig,
-    names: Sequence[str],
-    task: str,
-    needed: Sequence[str] | None = None,
-    began: Mapping[str, ModelIdentity] = MappingProxyType({}),
+    config: TrainConfig, models: Mapping[str, PolicyModel], needed: Sequence[str] | None = None
 ) -> dict[str, LoadedPolicy]:
-    """The starting weights of policies: a model each, or an adapter each on shared bases.
-
-    `began` has the models that the run began with, which must be the same.
-    """
+    """Load the starting weights of policies: a model each, or an adapter each on shared bases."""
     device = _learner_device(config.device)
     check(transfer_device_rules(config, device))
     # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
     # same path.
-    models = policy_models(config, names, task, began)
     shared: dict[str, tuple[LoraBase, Any]] = {}
     policies: dict[str, LoadedPolicy] = {}
-    for name, (origin, adapter, still) in models.items():
+    for name, (origin, lora, still) in models.items():
         if needed is not None and name not in needed:
             continue
         path = origin.path
-        if not adapter and not still:
+        if lora is None and not still:
             model, tokenizer = load_model(path, config.weights, device)
             tokenizer = _speaking(origin, model, tokenizer)
             policies[name] = LoadedPolicy(FullWeights(model), tokenizer, origin)
@@ -147,8 +150,8 @@ def load_policies(
         tokenizer = _speaking(origin, base.model, tokenizer)
         weights: Weights = (
             FrozenWeights(base.model, base.plain)
-            if still
-            else base.add(name, config.seed, lora_settings(config, name))
+            if lora is None
+            else base.add(name, config.seed, lora)
         )
         policies[name] = LoadedPolicy(weights, tokenizer, origin, still)
     return policies
@@ -160,12 +163,6 @@ def _speaking(origin: ModelIdentity, model: Any, tokenizer: Any) -> Any:
         return tokenizer
     model.config.eos_token_id = model.generation_config.eos_token_id
     return AutoTokenizer.from_pretrained(origin.speech, trust_remote_code=False)
-
-
-def lora_settings(config: TrainConfig, policy: str) -> LoraSettings:
-    """Settings of a policy's adapter."""
-    config = of_policy(config, policy)
-    return LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
 
 
 def _learner_device(name: str) -> str:

@@ -20,7 +20,7 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import probe_messages
-from flowzoo.baselines.engines.hf import PolicyModel, lora_settings
+from flowzoo.baselines.engines.hf import PolicyModel
 from flowzoo.baselines.engines.vllm import PolicyEngines
 from flowzoo.baselines.learner.lora import lora_config, save_adapter
 from flowzoo.baselines.settings.config import TrainConfig
@@ -106,12 +106,11 @@ class ReplicaEngines(PolicyEngines):
         engine.restart()
 
     def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Any]) -> None:
-        model, config = self._policies[policy], self._config
-        if not model.adapter:
+        model = self._policies[policy]
+        if model.lora is None:
             engine.load_weights(tensors)
             return
-        settings = lora_settings(config, policy)
-        described = lora_config(settings, model.path, adapted_modules(tensors))
+        described = lora_config(model.lora, model.path, adapted_modules(tensors))
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:

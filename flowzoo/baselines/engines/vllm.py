@@ -21,6 +21,7 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
+from flowzoo.agents.vllm.remote import connect
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow, PolicyModel
@@ -311,8 +312,6 @@ def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLL
     for name, key in engine_keys(policies).items():
         bases.setdefault(key, []).append(name)
     if config.engine_traits.server:
-        from flowzoo.agents.vllm.remote import connect
-
         urls = endpoints(config.endpoint, list(bases))
         return {key: connect(policies[names[0]].path, urls[key]) for key, names in bases.items()}
     engines: dict[str, VLLMEngine] = {}

@@ -18,6 +18,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from flowzoo.sandbox.runner import linux
+
 PRELOADED = (
     "flowzoo.commands.train",
     "flowzoo.baselines.training.trainer",
@@ -106,7 +108,6 @@ def end_with(parent: int) -> Callable[[], None]:
     # Otherwise the runs of a killed matrix would still be training when it is started again.
     if not sys.platform.startswith("linux"):
         return lambda: None
-    from flowzoo.sandbox.runner import linux
 
     def bind() -> None:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)

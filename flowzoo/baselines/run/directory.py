@@ -41,7 +41,7 @@ from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import json_line
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import free_path, lock_folder, read_sealed, sealed, write_json, writing
+from flowzoo.files import free_path, lock_folder, sealed, write_json, writing
 from flowzoo.provenance import describe_run
 
 logger = logging.getLogger("flowzoo")
@@ -159,10 +159,8 @@ class RunDirectory:
     def _check_hooks(self, hooks: Mapping[str, str]) -> None:
         if self._earlier is None or self._earlier.damage:
             return  # a damaged record has its own warning, and no functions
-        record = read_sealed(self.root / RECORD)
-        before = record.get("provenance", {}).get("hooks", {})
         for name, digest in hooks.items():
-            if before.get(name) != digest:
+            if self._earlier.hooks.get(name) != digest:
                 raise UsageError(
                     f"{self.root} holds a run with another version of the function {name} (its "
                     "file has changed): restore the file, or choose another --out"
@@ -253,6 +251,7 @@ class RunFollower:
         self.checkpoints = root / "checkpoints"
         self.metrics = root / METRICS
         self.failures = failures_path(root)
+        self.aside = Aside(root)
 
     def log(self, row: Mapping[str, Any]) -> None:
         """No-op."""

@@ -39,6 +39,8 @@ class Earlier(NamedTuple):
     """Damage of its `run.json`; empty if it is intact."""
     models: Mapping[str, ModelIdentity]
     """The models that its policies began with, where they were recorded."""
+    hooks: Mapping[str, str]
+    """Digests of the functions that its settings name; none of a damaged record."""
 
 
 def earlier_run(root: Path) -> Earlier | None:
@@ -54,11 +56,12 @@ def earlier_run(root: Path) -> Earlier | None:
             raise DataError(f"{path} has no `settings`")
     except DataError as error:
         if newest is not None and "config" in newest.state:
-            return Earlier(newest.state["config"], str(error), models)
+            return Earlier(newest.state["config"], str(error), models, {})
         if not begun:
             return None
         raise DataError(f"{error}, and there is no complete checkpoint; {remedy(root)}") from error
-    return Earlier(record["settings"], "", models) if begun else None
+    hooks = record.get("provenance", {}).get("hooks", {})
+    return Earlier(record["settings"], "", models, hooks) if begun else None
 
 
 def keep_speech(root: Path, models: Mapping[str, ModelIdentity]) -> dict[str, ModelIdentity]:

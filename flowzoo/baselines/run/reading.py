@@ -16,6 +16,7 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.run.digests import whole_transcripts
+from flowzoo.envs.api.registry import workflow_class
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
 
@@ -92,8 +93,6 @@ class RunData:
             return str((self.summary or {}).get("task", self.settings["env"]))
         if named or ":" in workflow:  # module:Class of a record is not imported for its name
             return str(named or "default task")
-        from flowzoo.envs.api.registry import workflow_class
-
         try:
             return workflow_class(workflow).default_task
         except UsageError:

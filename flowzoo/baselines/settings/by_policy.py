@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.declared import declared_types, describe, takes_words, without_words
+from flowzoo.declared import declared_types, describe, read_text, takes_words, without_words
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
@@ -79,29 +77,20 @@ def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) ->
     return replace(config, **changed)
 
 
-def check_policies(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
-    """Raise `UsageError` for words of no policy that has the setting, and for wrong values."""
+def check_words(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
+    """Raise `UsageError` for words of no policy that has the setting."""
     for name in by_policy(TrainConfig):
         written = getattr(config, name)
         if isinstance(written, tuple):
             read_named(written, names if name in OF_SAMPLING else trained, name, plain=True)
-    for policy in names:
-        of_policy(config, policy)
 
 
 def read_value(text: str, kind: Any, label: str) -> Any:
     """Read the text of a word as a value of the type `kind`; messages name it `label`."""
-    for choice in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
-        if get_origin(choice) is Literal:
-            if text in get_args(choice):
-                return text
-        elif choice is type(None):
-            if text == str(None):
-                return None
-        else:
-            with suppress(ValueError):
-                return choice(text)
-    raise UsageError(f"`{label}` must be {describe(kind)}, got {text!r}")
+    try:
+        return read_text(text, kind)
+    except ValueError:
+        raise UsageError(f"`{label}` must be {describe(kind)}, got {text!r}") from None
 
 
 def numbers_by_role(

@@ -9,6 +9,7 @@ from pathlib import Path
 from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.learner.config import OldLogp
+from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.baselines.settings.options import (
     EngineOptions,
     EvaluationOptions,
@@ -20,6 +21,7 @@ from flowzoo.baselines.settings.options import (
     ScaleOptions,
 )
 from flowzoo.declared import check_declared
+from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
@@ -120,8 +122,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """`sharing`, or the usual one of the algorithm if it is left out."""
         if self.sharing:
             return self.sharing
-        from flowzoo.baselines.settings.algorithms import algorithm_named  # late: for help
-
         return (algorithm_named(self.algorithm).usual_sharing,)
 
     @property
@@ -178,8 +178,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """The run directory."""
         if self.out:
             return Path(self.out)
-        from flowzoo.envs.api.registry import workflow_class  # late: help needs no environment
-
         task = self.env or self.task or workflow_class(self.workflow).default_task
         workflow, task = (
             re.sub(r"[^\w.-]+", "-", part).strip("-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
@@ -19,7 +18,7 @@ class LearnerGroupPlan(NamedTuple):
 
 
 def plan_learner_groups(
-    config: TrainConfig, starts: Mapping[str, str]
+    config: TrainConfig, policy_settings: Mapping[str, TrainConfig], starts: Mapping[str, str]
 ) -> tuple[LearnerGroupPlan, ...]:
     """Plan the learner groups of a run, for `starts`, the starting model by policy.
 
@@ -31,7 +30,7 @@ def plan_learner_groups(
     if isinstance(workers, int):
         groups = (LearnerGroupPlan(trained, workers),) if workers else ()
     else:
-        groups = _apart(config, _numbers(config, workers, trained), starts)
+        groups = _apart(policy_settings, _numbers(config, workers, trained), starts)
     for group in groups:
         if group.workers > 1 and config.learner_gpus not in (0, 1):
             raise UsageError(
@@ -81,12 +80,14 @@ def _numbers(
 
 
 def _apart(
-    config: TrainConfig, numbers: Mapping[str, int], starts: Mapping[str, str]
+    policy_settings: Mapping[str, TrainConfig],
+    numbers: Mapping[str, int],
+    starts: Mapping[str, str],
 ) -> tuple[LearnerGroupPlan, ...]:
     together: dict[tuple[str, ...], list[str]] = {}
     for name in numbers:
         # Adapters of one base share its weights, and so the processes that hold them.
-        key = ("base", starts[name]) if of_policy(config, name).lora_rank else ("policy", name)
+        key = ("base", starts[name]) if policy_settings[name].lora_rank else ("policy", name)
         together.setdefault(key, []).append(name)
     for names in together.values():
         if len({numbers[name] for name in names}) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from flowzoo.agents.chat.template import read_thinking
@@ -27,7 +27,6 @@ from flowzoo.baselines.settings.layers import (
     LayerValue,
     default_layer,
 )
-from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
 _MODEL = "the model"
@@ -61,28 +60,28 @@ class ModelLayer:
     It reads configurations and tokenizers, never weights, and only if a setting is open.
     """
 
-    def __init__(self, config: TrainConfig, names: Sequence[str], reply_tokens: int) -> None:
-        self._config, self._names = config, names
+    def __init__(self, models: Mapping[str, str], reply_tokens: int) -> None:
+        self._models = models
+        """Starting model by policy."""
         self._reply_tokens = reply_tokens
         """Length of a reply to the task's problems."""
 
     @cached_property
     def _traits(self) -> dict[str, ModelTraits]:
-        models = read_named(self._config.models, self._names, "models")
-        return {name: traits_of(models.get(name, self._config.model)) for name in self._names}
+        return {name: traits_of(model) for name, model in self._models.items()}
 
     def __call__(
         self, setting: str, config: TrainConfig, policies: Sequence[str]
     ) -> LayerValue | None:
         """Value of an open setting for `policies`."""
         if setting == "engine_dtype":
-            return _unless_float32(run_dtype(config, self._names))
+            return _unless_float32(run_dtype(config, self._models))
         if setting == "compute":
-            return _unless_float32(run_compute(config, self._names))
+            return _unless_float32(run_compute(config, self._models))
         if setting == "lr":
             return self._rates(config, policies)
         if setting == "max_tokens":
-            switches = read_thinking(config.thinking, self._names)
+            switches = read_thinking(config.thinking, self._models)
             traits = list(self._traits.values())
             budget = reply_budget(traits, list(switches.values()), self._reply_tokens, _TINY_TOKENS)
             return LayerValue(*budget)
@@ -99,7 +98,7 @@ class ModelLayer:
     def _rates(self, config: TrainConfig, policies: Sequence[str]) -> LayerValue:
         """Learning rates of policies: of several models, the lowest one."""
         adapters = {name: of_policy(config, name).lora_rank > 0 for name in policies}
-        trained = [self._traits[name] for name in self._names if name not in config.frozen]
+        trained = [model for name, model in self._traits.items() if name not in config.frozen]
         rates = {
             name: min(learning_rate(model, adapter=adapter) for model in trained)
             for name, adapter in adapters.items()
@@ -112,14 +111,14 @@ def _unless_float32(dtype: str) -> LayerValue:
 
 
 def fill_from_models(
-    layered: LayeredConfig, names: Sequence[str], reply_tokens: int
+    layered: LayeredConfig, models: Mapping[str, str], reply_tokens: int
 ) -> LayeredConfig:
-    """Fill in what is left to the models of the policies `names`, and to the defaults."""
-    models = ModelLayer(layered.config, names, reply_tokens)
-    return layered.fill(models, names).fill(default_layer, names)
+    """Fill in what is left to the models, which are by policy, and to the defaults."""
+    policies = list(models)
+    return layered.fill(ModelLayer(models, reply_tokens), policies).fill(default_layer, policies)
 
 
-def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
+def run_dtype(config: TrainConfig, models: Mapping[str, str]) -> EngineDType:
     """The number format in which the engines of a run sample: one for all policies."""
     if config.engine_dtype != "auto":
         return config.engine_dtype
@@ -131,24 +130,22 @@ def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
         device = "cuda"
     elif engine.traits.own_weights or device == "auto":
         device = vllm_device()
-    return _common_dtype(config, names, device)
+    return _common_dtype(models.values(), device)
 
 
-def run_compute(config: TrainConfig, names: Sequence[str]) -> Compute:
+def run_compute(config: TrainConfig, models: Mapping[str, str]) -> Compute:
     """The number format of matrix products of a run's learners: one for all policies."""
     if config.weights == "bfloat16":
         return "bfloat16"
     device = vllm_device() if config.device == "auto" else config.device
-    dtype = _common_dtype(config, names, device, config.frozen)
+    trained = [model for name, model in models.items() if name not in config.frozen]
+    dtype = _common_dtype(trained, device)
     return "bfloat16" if dtype == "bfloat16" else "float32"
 
 
-def _common_dtype(
-    config: TrainConfig, names: Sequence[str], device: str, without: Sequence[str] = ()
-) -> EngineDType:
-    # The format that suits the models of the policies `names`; float32 if they differ.
-    named = read_named(config.models, names, "models")
-    models = sorted({named.get(name, config.model) for name in names if name not in without})
+def _common_dtype(models: Iterable[str], device: str) -> EngineDType:
+    # The format that suits the models; float32 if they differ.
+    models = set(models)
     if any(name.partition(":")[0] == "pocket" for name in models):
         return "float32"
     dtypes = {dtype_for("auto", name, device) for name in models}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flowzoo.agents.policy_map import agent_names, role_of
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.envs.settings import read_named
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
@@ -40,6 +42,12 @@ def read_policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
             f"the policy map misses role {', '.join(missing)}; the roles are {', '.join(roles)}"
         )
     return policies
+
+
+def starting_models(config: TrainConfig, names: Sequence[str]) -> dict[str, str]:
+    """Name the model that each policy starts from."""
+    named = read_named(config.models, names, "models")
+    return {name: named.get(name, config.model) for name in names}
 
 
 def agent_policies(mapping: Mapping[str, str], roles: Roles) -> dict[str, str]:

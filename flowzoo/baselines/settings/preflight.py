@@ -5,7 +5,7 @@ Commands call `preflight` before they load anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.by_policy import check_policies, of_policy
+from flowzoo.baselines.settings.by_policy import check_words, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
-from flowzoo.baselines.settings.policy_map import read_policy_map
+from flowzoo.baselines.settings.policy_map import read_policy_map, starting_models
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
     check,
@@ -42,7 +42,6 @@ from flowzoo.envs.settings import (
     add_program,
     add_setting,
     add_wording,
-    read_named,
     read_settings,
 )
 from flowzoo.envs.tasks.task import check_split
@@ -56,6 +55,8 @@ class RunOutline:
 
     config: TrainConfig
     """The settings, with the prompts that the models are given."""
+    policy_settings: Mapping[str, TrainConfig]
+    """The settings of each policy, with its own values in place of words."""
     workflow: Workflow
     roles: Roles
     policies: Mapping[str, str]
@@ -78,28 +79,29 @@ def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     check_split(config.eval_split, "eval_split")
     check_selection(config.eval_split)
     check(run_rules(config))
-    if not warm_start:
-        algorithm_named(config.algorithm)  # an unknown name is refused before its consequences
-        check(scale_rules(config))
+    algorithm = None if warm_start else algorithm_named(config.algorithm)
+    if algorithm is not None:
+        check(scale_rules(config, algorithm))
     workflow, config = with_prompts(config)
     roles = workflow.role_counts()
     policies = read_policy_map(config.policy_words, roles)
     names = sorted(set(policies.values()))
-    learners = policy_settings(config, names)
-    algorithm = None if warm_start else choose_algorithm(config, workflow, learners)
+    policy_settings = resolve_policies(config, names)
+    if algorithm is not None:
+        trained = [policy_settings[name] for name in names if name not in config.frozen]
+        algorithm = with_own_advantage(algorithm, config, workflow, trained)
     read_lengths(config.lengths, roles)
     read_thinking(config.thinking, names)
-    named = read_named(config.models, names, "models")
-    models = {name: named.get(name, config.model) for name in names}
+    models = starting_models(config, names)
     groups: tuple[LearnerGroupPlan, ...] = ()
-    if not warm_start:
-        check(worker_gpu_rules(config, models))
-        groups = plan_learner_groups(config, models)
-    return RunOutline(config, workflow, roles, policies, models, algorithm, groups)
+    if algorithm is not None:
+        check(worker_gpu_rules(config, policy_settings, models))
+        groups = plan_learner_groups(config, policy_settings, models)
+    return RunOutline(config, policy_settings, workflow, roles, policies, models, algorithm, groups)
 
 
-def policy_settings(config: TrainConfig, names: Sequence[str]) -> list[TrainConfig]:
-    """Settings of each policy that is trained, checked."""
+def resolve_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, TrainConfig]:
+    """Settings of each policy, checked."""
     for name in config.frozen:
         if name not in names:
             raise UsageError(f"`frozen`: {unknown('policy', name, names)}")
@@ -109,18 +111,18 @@ def policy_settings(config: TrainConfig, names: Sequence[str]) -> list[TrainConf
             f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
             "`flowzoo eval`, which trains nothing."
         )
-    check_policies(config, names, trained)
-    learners = [of_policy(config, name) for name in trained]
-    for learner in learners:
-        check(learner_rules(learner))
-    return learners
+    check_words(config, names, trained)
+    policy_settings = {name: of_policy(config, name) for name in names}
+    for name in trained:
+        check(learner_rules(policy_settings[name]))
+    return policy_settings
 
 
 def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Outline a run, and check that its libraries and models are there."""
     # Rules first: gigabytes are not installed for settings that are refused then.
     outline = outline_run(config, warm_start=warm_start)
-    need_modules(config, outline.names)
+    need_modules(config, outline.policy_settings.values())
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
     for model in set(outline.models.values()):
         kind, _, rest = model.partition(":")
@@ -131,11 +133,10 @@ def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     return outline
 
 
-def choose_algorithm(
-    config: TrainConfig, workflow: Workflow, learners: Sequence[TrainConfig]
+def with_own_advantage(
+    algorithm: Algorithm, config: TrainConfig, workflow: Workflow, learners: Sequence[TrainConfig]
 ) -> Algorithm:
-    """Return the named algorithm with the settings' own advantage; `learners` have the loss."""
-    algorithm = algorithm_named(config.algorithm)
+    """Return the algorithm with the settings' own advantage; `learners` have the loss."""
     if config.candidates is not None and algorithm.sampling == "episodes":
         branching = [row.name for row in ALGORITHMS.values() if row.sampling != "episodes"]
         raise UsageError(
@@ -181,7 +182,7 @@ def named_models(config: TrainConfig) -> list[str]:
     return models if models and config.model == "pocket" else [*models, config.model]
 
 
-def need_modules(config: TrainConfig, policies: Sequence[str]) -> None:
+def need_modules(config: TrainConfig, policies: Iterable[TrainConfig]) -> None:
     """Refuse settings whose library is not installed, before models are loaded for them."""
     need_module("torch", "training")
     # With rollout workers of Ray this process needs no engine: the workers have it.
@@ -192,7 +193,7 @@ def need_modules(config: TrainConfig, policies: Sequence[str]) -> None:
             for module, purpose in config.engine_traits.modules.items()
         },
         "bitsandbytes": (
-            any(of_policy(config, name).optimizer == "adamw8bit" for name in policies),
+            any(policy.optimizer == "adamw8bit" for policy in policies),
             "`optimizer` adamw8bit",
         ),
         "wandb": (bool(config.wandb), "`wandb`"),
@@ -208,9 +209,6 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
 
     The settings that are returned name the prompts that the run's models are given.
     """
-    settings: dict[str, Any] = dict(read_settings(config.options))
-    add_setting(settings, "max_calls", config.max_calls)
-    add_wording(settings, config.prompts, config.system, config.examples)
     if config.env is not None:
         for name in ("task", "sandbox", "difficulty", "curriculum", "reward"):
             if getattr(config, name):
@@ -224,12 +222,16 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
                 "`model` pocket is the model of the task that is played, and `env` has no task: "
                 "name a model, e.g. pocket:math"
             )
-        return make_aec_workflow(config.env, **settings), config
+    options = read_settings(config.options)
+    settings: dict[str, Any] = dict(options)
+    add_setting(settings, "max_calls", config.max_calls)
+    add_wording(settings, config.prompts, config.system, config.examples)
     add_setting(settings, "sandbox", config.sandbox)
     add_program(settings, config.program)
+    if config.env is not None:
+        return make_aec_workflow(config.env, **settings), config
     make = partial(make_workflow, config.workflow, config.task)
     workflow, style = make_styled(make, settings, named_models(config))
-    options = read_settings(config.options)
     prompts = config.prompts if "texts" in options else style.texts
     examples = config.examples if "examples" in options else style.examples
     return workflow, replace(config, prompts=prompts, examples=examples)

@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowzoo.agents.engines import no_int8
-from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.by_policy import of_policy
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import SHARD_JOBS
 from flowzoo.envs import Workflow
@@ -170,7 +169,7 @@ def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
 # -- backends ----------------------------------------------------------------------------------
 
 
-def scale_rules(config: TrainConfig) -> Iterator[Rule]:
+def scale_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
     """Rules for where the work is done: backends, workers, ranks and ways of the weights."""
     yield from transfer_rules(config)
     yield (
@@ -190,25 +189,24 @@ def scale_rules(config: TrainConfig) -> Iterator[Rule]:
         )
         return
     if config.backend == "ray":
-        yield from rollout_worker_rules(config)
+        yield from rollout_worker_rules(config, algorithm)
         yield from learner_worker_rules(config)
     else:
-        yield from world_rules(config)
+        yield from world_rules(config, algorithm)
         yield from rank_engine_rules(config)
     if config.shard == "full":
         yield from sharding_rules(config)
 
 
-def shards_of_step(config: TrainConfig) -> tuple[int, int, int]:
+def shards_of_step(config: TrainConfig, algorithm: Algorithm) -> tuple[int, int, int]:
     """Number of shards of a step, of its episodes, and of the episodes of a shard."""
-    samples = algorithm_named(config.algorithm).fill(config).samples
-    assert samples is not None
+    samples = algorithm.values["samples"] if config.samples is None else config.samples
     jobs = config.problems * samples
     size = (SHARD_JOBS[config.backend] if config.shard_jobs is None else config.shard_jobs) or jobs
     return math.ceil(jobs / size), jobs, size
 
 
-def rollout_worker_rules(config: TrainConfig) -> Iterator[Rule]:
+def rollout_worker_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
     """Rules for rollout workers and graders of a Ray cluster."""
     yield (
         not config.ray_address,
@@ -227,7 +225,7 @@ def rollout_worker_rules(config: TrainConfig) -> Iterator[Rule]:
     )
     if traits.own_weights:
         yield from worker_engine_rules(config)
-    shards, jobs, size = shards_of_step(config)
+    shards, jobs, size = shards_of_step(config, algorithm)
     yield (
         config.rollout_workers > shards,
         f"{config.rollout_workers} rollout workers are more than the {shards} shards of a step "
@@ -266,7 +264,9 @@ def worker_engine_rules(config: TrainConfig) -> Iterator[Rule]:
     )
 
 
-def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator[Rule]:
+def worker_gpu_rules(
+    config: TrainConfig, policy_settings: Mapping[str, TrainConfig], models: Mapping[str, str]
+) -> Iterator[Rule]:
     """Rules for GPUs of a rollout worker that its engines cannot share evenly."""
     gpus = config.rollout_gpus
     if config.backend != "ray" or gpus <= 1:
@@ -279,7 +279,7 @@ def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator
     # Adapters and frozen policies of one model share an engine.
     engines = len(
         {
-            model if name in config.frozen or of_policy(config, name).lora_rank else (name,)
+            model if name in config.frozen or policy_settings[name].lora_rank else (name,)
             for name, model in models.items()
         }
     )
@@ -312,7 +312,7 @@ def learner_worker_rules(config: TrainConfig) -> Iterator[Rule]:
     )
 
 
-def world_rules(config: TrainConfig) -> Iterator[Rule]:
+def world_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
     """Rules for the number of ranks: as torchrun has started, and a divisor of the shards."""
     # With RANK torchrun has started this process, else flowzoo starts the ranks.
     started = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
@@ -322,7 +322,7 @@ def world_rules(config: TrainConfig) -> Iterator[Rule]:
         config.ranks not in (0, world),
         f"torchrun has started {world} ranks, and `ranks` is {config.ranks}: leave it out",
     )
-    shards, jobs, size = shards_of_step(config)
+    shards, jobs, size = shards_of_step(config, algorithm)
     fits = [str(number) for number in range(1, shards + 1) if shards % number == 0]
     yield (
         shards % world != 0,

@@ -35,7 +35,7 @@ from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.sft.rows import row_maker
 from flowzoo.baselines.stats import paired_gain
-from flowzoo.baselines.training.build import began_with
+from flowzoo.baselines.training.build import find_models
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
 from flowzoo.baselines.training.metrics import MetricRow, evaluation_metrics, pay_summary
@@ -69,9 +69,9 @@ class SupervisedTrainer:
         settings = replace(config.run_settings(), examples=config.examples or 0)
         outline = outline_run(settings, warm_start=True)
         self.workflow, self.roles = outline.workflow, outline.roles
-        self.policies, names, task = outline.policies, outline.names, outline.workflow.task
+        self.policies, task = outline.policies, outline.workflow.task
         layered = LayeredConfig(outline.config)
-        settings = fill_from_models(layered, names, task.reply_tokens).config
+        settings = fill_from_models(layered, outline.models, task.reply_tokens).config
         self.config = config = replace(
             config,
             prompts=settings.prompts,
@@ -92,8 +92,8 @@ class SupervisedTrainer:
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         earlier = None if restart else earlier_run(config.directory)
-        began = began_with(settings, names, task.name, earlier, accept_base)
-        self.trained = load_policies(settings, names, task.name, began=began)
+        models = find_models(settings, outline.models, task.name, earlier, accept_base)
+        self.trained = load_policies(settings, models)
         maker = row_maker(config, self.roles, self.policies, self.trained)
         self.rows = maker.rows(taught, config.replies, self.counts)
         self.held_out = maker.rows(measured, config.replies, SftCounts())

@@ -9,19 +9,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.agents.identity import ModelIdentity
-from flowzoo.agents.problems import ProblemStream, distinct_problems
+from flowzoo.agents.problems import ProblemStream
 from flowzoo.baselines.backends.backend import BACKENDS, LearnerProtocol, RunBackend
-from flowzoo.baselines.engines.hf import Engines, load_policies, policy_models
+from flowzoo.baselines.engines.hf import (
+    Engines,
+    PolicyModel,
+    identities,
+    load_policies,
+    policy_models,
+)
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
 from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.run.history import Earlier, earlier_run, keep_speech
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.eval_sets import set_problems
 from flowzoo.baselines.settings.preflight import need_modules
-from flowzoo.baselines.training.async_rollouts import StepSampler
+from flowzoo.baselines.training.async_rollouts import SampledStep, StepSampler
 from flowzoo.baselines.training.batch import StepDraws
 from flowzoo.baselines.training.difficulty import trainable
 from flowzoo.baselines.training.evaluation import Evaluation
@@ -29,7 +35,7 @@ from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.model_checks import warn_of_faults
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
-from flowzoo.envs import Workflow
+from flowzoo.envs import Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.functions import load_class
 
@@ -84,104 +90,113 @@ def start_run(
     prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
     plan = resolve(settings, earlier.settings if earlier else None)
+    config = plan.config
+    need_modules(config, [of_policy(config, name) for name in plan.names])
+    models = find_models(config, plan.models, plan.workflow.task.name, earlier, accept_base)
     reopen = partial(start_run, settings, accept_base=accept_base)
-    return open_run(plan, earlier, reopen, restart=restart, accept_base=accept_base)
+    with ExitStack() as opened:  # closed again if a later part fails
+        kind = load_class("backend", BACKENDS[config.backend], RunBackend)
+        backend = kind.open(config, plan.learner_groups, identities(models))
+        opened.callback(backend.close)
+        problems = {"": plan.held_out, **set_problems(config, plan.eval_workflows)}
+        state = _new_state(plan, backend, models)
+        backend.once(lambda: warn_of_faults(state.trained))
+        directory = _open_directory(plan, backend, restart)
+        opened.callback(directory.close)
+        # Before the checkpoint is loaded, which puts back its own states.
+        seed_random(config.seed)
+        sampled = state.resume(directory, backend)
+        return open_run(plan, backend, state, directory, sampled, problems, opened, reopen)
 
 
 def open_run(
     plan: RunPlan,
-    earlier: Earlier | None,
+    backend: RunBackend,
+    state: RunState,
+    directory: RunDirectory | RunFollower,
+    sampled: Sequence[SampledStep],
+    problems: Mapping[str, Sequence[Problem]],
+    opened: ExitStack,
     reopen: Callable[[], OpenRun],
-    *,
-    restart: bool,
-    accept_base: bool,
 ) -> OpenRun:
-    """Load the models, open the run directory, continue the run in it, start the engines."""
-    config, task = plan.config, plan.workflow.task
-    need_modules(config, plan.names)
-    began = began_with(config, plan.names, task.name, earlier, accept_base)
-    with ExitStack() as opened:  # closed again if a later part fails
-        kind = load_class("backend", BACKENDS[config.backend], RunBackend)
-        backend = kind.open(config, plan.learner_groups, began)
-        opened.callback(backend.close)
-        held_out = distinct_problems(
-            task, config.eval_split, config.eval_problems, option="--eval-problems"
-        )
-        eval_problems = set_problems(config, plan.eval_workflows)
-        state = _new_state(plan, backend, began)
-        backend.once(lambda: warn_of_faults(state.trained))
-        run = _open_directory(plan, backend, restart)
-        opened.callback(run.close)
-        # Before the checkpoint is loaded, which puts back its own states.
-        seed_random(config.seed)
-        sampled = state.resume(run, backend)
-        drawn = random_state()
-        local = {
-            name: learner
-            for name, learner in state.learners.items()
-            if isinstance(learner, Learner)
-        }
-        engines = open_engines(config, state.trained, local, held_out, plan.replies)
-        draws = StepDraws(plan, engines, state.stream, run.failures)
-        shard_jobs = config.shard_jobs or 0
-        batches = StepSampler(
-            draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
-            shard_jobs, at_once=config.batches_at_once, in_flight=config.updates_in_flight,
-        )  # fmt: skip
-        batches.ready.extend(sampled)
-        opened.callback(batches.close)
-        opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
-        opened.callback(engines.close)
-        if plan.judge is not None:
-            opened.callback(lambda judge: asyncio.run(judge.close()), plan.judge)
-        evaluation = Evaluation(
-            plan.workflow, held_out, engines, config.deterministic, run.failures,
-            config.eval_samples, backend, shard_jobs,
-        )  # fmt: skip
-        eval_sets = [
-            replace(evaluation, workflow=plan.eval_workflows[name], problems=problems, name=name)
-            for name, problems in eval_problems.items()
-        ]
-        engines.sync()
-        backend.publish(state.learners)
-        board = (
-            run
-            if isinstance(run, RunFollower)
-            else MetricLogger(run.root, config, state.step, state.history)
-        )
-        opened.callback(board.close)
-        set_random_state(drawn)  # engines may have drawn while they started
-        return OpenRun(
-            plan, backend, run, board, state, engines, draws, batches, evaluation, eval_sets,
-            close=opened.pop_all().close, reopen=reopen,
-        )  # fmt: skip
+    """Start the engines of a run whose state is loaded, and what plays, measures and records.
+
+    Args:
+        plan: the resolved settings.
+        backend: where the work is done.
+        state: policies and learners.
+        directory: the run directory.
+        sampled: batches that the checkpoint was saved with.
+        problems: problems of evaluations by set; the held-out ones are named "".
+        opened: closes what is open already; this function adds what it opens.
+        reopen: see `OpenRun`.
+    """
+    config, drawn, shard_jobs = plan.config, random_state(), plan.config.shard_jobs or 0
+    local = {
+        name: learner for name, learner in state.learners.items() if isinstance(learner, Learner)
+    }
+    engines = open_engines(config, state.trained, local, problems[""], plan.replies)
+    draws = StepDraws(plan, engines, state.stream, directory.failures)
+    batches = StepSampler(
+        draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
+        shard_jobs, at_once=config.batches_at_once, in_flight=config.updates_in_flight,
+    )  # fmt: skip
+    batches.ready.extend(sampled)
+    opened.callback(batches.close)
+    opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
+    opened.callback(engines.close)
+    if plan.judge is not None:
+        opened.callback(lambda judge: asyncio.run(judge.close()), plan.judge)
+    evaluation = Evaluation(
+        plan.workflow, problems[""], engines, config.deterministic, directory.failures,
+        config.eval_samples, backend, shard_jobs,
+    )  # fmt: skip
+    eval_sets = [
+        replace(evaluation, workflow=workflow, problems=problems[name], name=name)
+        for name, workflow in plan.eval_workflows.items()
+        if name
+    ]
+    engines.sync()
+    backend.publish(state.learners)
+    board = (
+        directory
+        if isinstance(directory, RunFollower)
+        else MetricLogger(directory.root, config, state.step, state.history)
+    )
+    opened.callback(board.close)
+    set_random_state(drawn)  # engines may have drawn while they started
+    return OpenRun(
+        plan, backend, directory, board, state, engines, draws, batches, evaluation, eval_sets,
+        close=opened.pop_all().close, reopen=reopen,
+    )  # fmt: skip
 
 
-def began_with(
+def find_models(
     config: TrainConfig,
-    names: Sequence[str],
+    models: Mapping[str, str],
     task: str,
     earlier: Earlier | None,
     accept_base: bool,
-) -> dict[str, ModelIdentity]:
-    """The models of a run: the recorded ones of its newest checkpoint, or accepted ones."""
+) -> dict[str, PolicyModel]:
+    """Find the models of a run: the recorded ones of its newest checkpoint, or accepted ones."""
     recorded = earlier.models if earlier else {}
-    models = policy_models(config, names, task, recorded, accept_base)
-    began = {name: policy.model for name, policy in models.items()}
+    policies = policy_models(config, models, task, recorded, accept_base)
+    began = identities(policies)
     if any(model.accepted for model in began.values()) and config.engine_traits.own_weights:
         raise UsageError(
             "--accept-base is for the engine transformers: another engine has the tokenizer of the "
             "new base"
         )
-    return keep_speech(config.directory, began)
+    identity = keep_speech(config.directory, began)
+    return {name: policy._replace(model=identity[name]) for name, policy in policies.items()}
 
 
-def _new_state(plan: RunPlan, backend: RunBackend, began: Mapping[str, ModelIdentity]) -> RunState:
-    config, task = plan.config, plan.workflow.task
-    stream = ProblemStream(config.split, config.seed, trainable(config, task))
+def _new_state(plan: RunPlan, backend: RunBackend, models: Mapping[str, PolicyModel]) -> RunState:
+    config = plan.config
+    stream = ProblemStream(config.split, config.seed, trainable(config, plan.workflow.task))
     # With learner workers this process neither learns nor plays: it needs shapes only.
     placed = replace(config, device="meta") if config.learner_workers else config
-    trained = load_policies(placed, plan.names, task.name, began=began)
+    trained = load_policies(placed, models)
     learners = backend.join(lambda: make_learners(trained, plan.learners))
     return RunState(config, trained, learners, stream)
 

@@ -11,15 +11,14 @@ from typing import Any
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.swap import swap_probe
-from flowzoo.baselines.engines.hf import Engines, load_policies
+from flowzoo.baselines.engines.hf import Engines, identities, load_policies, policy_models
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table
-from flowzoo.baselines.training.build import began_with
+from flowzoo.baselines.training.build import find_models
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.plan import RunPlan, resolve
@@ -77,13 +76,13 @@ def open_finished(folder: Path, accept_base: bool = False) -> Iterator[FinishedR
     prepare_process(config.threads)
     plan = resolve(config)
     config = plan.config
-    workflow = plan.workflow
-    held_out = distinct_problems(workflow.task, config.eval_split, config.eval_problems)
+    workflow, held_out = plan.workflow, plan.held_out
     task = workflow.task.name
-    began = info.models
     if accept_base:
-        began = began_with(config, plan.names, task, earlier_run(folder), True)
-    trained = load_policies(config, plan.names, task, began=began)
+        models = find_models(config, plan.models, task, earlier_run(folder), True)
+    else:
+        models = policy_models(config, plan.models, task, info.models)
+    trained = load_policies(config, models)
     for name, policy in trained.items():
         if not policy.frozen:  # before its learner, which would hold the starting weights
             policy.weights.load(info.policy_path(name))
@@ -98,7 +97,9 @@ def open_finished(folder: Path, accept_base: bool = False) -> Iterator[FinishedR
             workflow, held_out, engines, config.deterministic, failures_path(folder),
             config.eval_samples, shard_jobs=config.shard_jobs or 0,
         )  # fmt: skip
-        accepted = {name: model.accepted for name, model in began.items() if model.accepted}
+        accepted = {
+            name: model.accepted for name, model in identities(models).items() if model.accepted
+        }
         yield FinishedRun(data, plan, evaluation, engines, info.step, accepted)
     finally:
         engines.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.policy_map import Lengths, read_lengths, with_default
+from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.specs import make_judge
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
@@ -35,13 +36,18 @@ from flowzoo.baselines.settings.layers import (
     earlier_layer,
 )
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
-from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates, trained_roles
+from flowzoo.baselines.settings.learning_rates import (
+    PolicyRate,
+    idle_weights,
+    policy_rates,
+    trained_roles,
+)
 from flowzoo.baselines.settings.model_defaults import fill_from_models
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer, LengthShaping
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
-from flowzoo.envs import Workflow
+from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
 
@@ -94,6 +100,8 @@ class RunPlan:
     """Episodes (or trees) per problem."""
     policies: Mapping[str, str]
     """Policy by role or agent."""
+    models: Mapping[str, str]
+    """Starting model by policy, frozen ones included."""
     budgets: Budgets
     eval_budgets: Budgets
     """Token budgets of evaluations."""
@@ -111,7 +119,13 @@ class RunPlan:
     @property
     def names(self) -> list[str]:
         """Names of the policies, frozen ones included."""
-        return sorted(set(self.policies.values()))
+        return list(self.models)
+
+    @property
+    def held_out(self) -> Sequence[Problem]:
+        """Held-out problems of the task."""
+        task, split, count = self.workflow.task, self.config.eval_split, self.config.eval_problems
+        return distinct_problems(task, split, count, option="--eval-problems")
 
     @property
     def by_model(self) -> dict[str, float | str]:
@@ -173,7 +187,7 @@ def resolve(
     assert algorithm is not None
     tokens = reply_tokens or workflow.task.reply_tokens
     layered = continued.follow(outline.config).fill(earlier_layer(earlier), outline.names)
-    layered = fill_from_models(layered, outline.names, tokens)
+    layered = fill_from_models(layered, outline.models, tokens)
     config = layered.config
     left = [name for name in algorithm.values if getattr(config, name) is None]
     samples = algorithm.fill(config).samples
@@ -182,9 +196,10 @@ def resolve(
     hooks = load_hooks(config)
     # Evaluations keep the task's score: a reward is not measured by itself.
     trained = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
+    rates = policy_rates(config, policies, roles)
     learners = {
         name: learner_config(
-            config, algorithm, name, policies, roles, budgets.reply, loss=hooks.loss
+            config, algorithm, name, policies, roles, budgets.reply, rates[name], loss=hooks.loss
         )
         for name in outline.names
         if name not in config.frozen
@@ -197,6 +212,7 @@ def resolve(
         algorithm,
         samples,
         policies,
+        outline.models,
         budgets,
         token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
         Curriculum(trained, read_stages(config.curriculum)),
@@ -284,10 +300,9 @@ def schedule_ticks(config: TrainConfig, policies: int) -> int:
 
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
-    roles: Roles, reply: int, *, loss: LossFunction | None = None,
+    roles: Roles, reply: int, rate: PolicyRate, *, loss: LossFunction | None = None,
 ) -> LearnerConfig:  # fmt: skip
     """Settings of one policy's learner: shared by name, or derived from the run's."""
-    rate = policy_rates(config, mapping, roles)[policy]
     config = algorithm.fill(of_policy(config, policy))
     constant = 1.0
     if config.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.identity import ModelIdentity
-from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.factories import make_learners
@@ -27,5 +27,6 @@ def open_learners(
     prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
-    loaded = load_policies(config, plan.names, plan.workflow.task.name, policies, began)
+    models = policy_models(config, plan.models, plan.workflow.task.name, began)
+    loaded = load_policies(config, models, policies)
     return make_learners(loaded, plan.learners)

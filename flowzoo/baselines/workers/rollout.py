@@ -11,7 +11,6 @@ from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.policy import Completion
-from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.baselines.backends.backend import RolloutSpec
@@ -98,7 +97,8 @@ class LearnerModels:
     def __init__(
         self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
     ) -> None:
-        self._loaded = load_policies(config, plan.names, plan.workflow.task.name, began=began)
+        models = policy_models(config, plan.models, plan.workflow.task.name, began)
+        self._loaded = load_policies(config, models)
         self.engines = TransformersEngines(
             config, self._loaded, *samplings(config, self._loaded, plan.replies)
         )
@@ -129,10 +129,8 @@ class VLLMModels:
     def __init__(
         self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
     ) -> None:
-        task = plan.workflow.task
-        models = policy_models(config, plan.names, task.name, began)
-        problems = distinct_problems(task, config.eval_split, config.eval_problems)
-        self.engines = open_replica(config, models, problems, plan.replies)
+        models = policy_models(config, plan.models, plan.workflow.task.name, began)
+        self.engines = open_replica(config, models, plan.held_out, plan.replies)
         self.lost, self.probes = self.engines.lost, self.engines.probes
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:

@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.settings.by_policy import written_values
 from flowzoo.errors import FlowzooError
 
@@ -62,9 +67,6 @@ def live_table(
 ) -> Iterator[Callable[[], None]]:
     """A live table on stderr, with a row per cell and a column per seed."""
     # If stderr is not a terminal, every finished job gets a line instead.
-    from rich.console import Console
-    from rich.live import Live
-
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _teller(console, runs, votes, workers)
@@ -75,8 +77,6 @@ def live_table(
 
 def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> Any:
     """The runs as a rich table, with a row per cell and a column per seed."""
-    from rich.table import Table
-
     from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds
 
     seeds = sorted({run.config.seed for run in runs})
@@ -121,7 +121,6 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
 
 
 def _trouble(run: TrainingJob) -> str:
-    from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.training.plan import resolve
 
     kind, _, name = run.config.model.partition(":")
@@ -135,7 +134,7 @@ def _trouble(run: TrainingJob) -> str:
 
 
 def _teller(
-    console: Any, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
+    console: Console, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Callable[[], None]:
     from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
 

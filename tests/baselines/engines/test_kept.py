@@ -8,10 +8,11 @@ import torch
 from flowzoo.agents import Sampling
 from flowzoo.agents.hf.kept_linears import Int8Linear
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError
-from flowzoo.baselines.engines.hf import TransformersEngines, load_policies
+from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import starting_models
 from tests.baselines.engines.test_policies import play, row_of
 
 NAMES = ["judge", "solver"]
@@ -26,7 +27,7 @@ def open_engines(dtype: Any, **settings: Any) -> tuple[Any, Any]:
         frozen=("judge",),
         **settings,
     )
-    trained = load_policies(config, NAMES, "math")
+    trained = load_policies(config, policy_models(config, starting_models(config, NAMES), "math"))
     sampling = dict.fromkeys(trained, Sampling(max_tokens=8))
     return TransformersEngines(config, trained, sampling, sampling), trained
 

@@ -9,11 +9,12 @@ import torch
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.pocket import load, pocket_path
-from flowzoo.baselines.engines.hf import TransformersEngines, load_policies
+from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.engines.vllm import VLLMEngines, engine_keys
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.envs import make_workflow
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
@@ -55,7 +56,7 @@ def logits(weights: Any) -> Any:
 
 def test_adapters_on_different_bases_train_apart(halved):
     config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), **HERE)
-    trained = load_policies(config, NAMES, "math")
+    trained = load_policies(config, policy_models(config, starting_models(config, NAMES), "math"))
     models = {name: one.weights.model for name, one in trained.items()}
     assert models["solver"] is models["writer"] is not models["judge"]
     assert engine_keys(trained) == {"judge": halved, "solver": POCKET, "writer": POCKET}
@@ -73,7 +74,7 @@ def test_adapters_on_different_bases_train_apart(halved):
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_plays_and_keeps_its_weights(rank):
     config = TrainConfig(lora_rank=rank, **HERE, frozen=("judge", "writer"))
-    trained = load_policies(config, NAMES, "math")
+    trained = load_policies(config, policy_models(config, starting_models(config, NAMES), "math"))
     assert [one.frozen for one in trained.values()] == [True, False, True]
     judge, solver, writer = (one.weights for one in trained.values())
     assert judge.model is writer.model, "frozen ones share a model"
@@ -104,7 +105,9 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
     config = TrainConfig(
         lora_rank=rank, **HERE, engine="vllm", max_batch=8, engine_memory=0.125, frozen=("judge",)
     )
-    trained = load_policies(config, ["judge", "solver"], "math")
+    trained = load_policies(
+        config, policy_models(config, starting_models(config, ["judge", "solver"]), "math")
+    )
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
     greedy, problems = dict.fromkeys(trained, Sampling(temperature=0.0, max_tokens=16)), [
         make_workflow("voting", "math").task.problem(i, "validation") for i in range(4)

@@ -24,6 +24,7 @@ from flowzoo.baselines.engines.vllm import engine_keys, share_of_bundle
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.baselines.training.factories import open_replica
 from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import make_workflow
@@ -49,7 +50,9 @@ def world() -> Iterator[World]:
     task = make_workflow("voting", "math").task
     learners = {
         name: Learner(one.weights, LearnerConfig(temperature=0.7))
-        for name, one in load_policies(config, NAMES, "math").items()
+        for name, one in load_policies(
+            config, policy_models(config, starting_models(config, NAMES), "math")
+        ).items()
     }
     for number, learner in enumerate(learners.values()):
         torch.manual_seed(number)
@@ -57,7 +60,12 @@ def world() -> Iterator[World]:
             for weight in learner.parameters:
                 weight.add_(0.05 * torch.randn_like(weight))
     problems = [task.problem(index, "validation") for index in range(4)]
-    replica = open_replica(config, policy_models(config, NAMES, "math"), problems, Replies(16, 16))
+    replica = open_replica(
+        config,
+        policy_models(config, starting_models(config, NAMES), "math"),
+        problems,
+        Replies(16, 16),
+    )
     proof = ReplicaProof(exact=True, tolerance=0.0)
     proof.probes = replica.probes()
     yield World(replica, learners, proof)
@@ -139,8 +147,10 @@ async def test_a_driver_has_names_and_no_engine():
     config = TrainConfig(
         model="pocket:xs", lora_rank=4, device="cpu", threads=1, engine_dtype="float32"
     )
-    trained = load_policies(config, NAMES, "math")
-    assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
+    trained = load_policies(config, policy_models(config, starting_models(config, NAMES), "math"))
+    assert engine_keys(trained) == engine_keys(
+        policy_models(config, starting_models(config, NAMES), "math")
+    )
     plain, greedy = (dict.fromkeys(trained, Sampling(temperature=heat)) for heat in (1.0, 0.0))
     engines = EnginesElsewhere(config, trained, plain, greedy)
     assert engines.eval_policies["judge"].sampling.temperature == 0

@@ -14,10 +14,11 @@ from processes import is_running
 
 from flowzoo.agents import Sampling
 from flowzoo.agents.vllm.backend import EngineDeadError, shared_memory
-from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.envs import make_workflow
 
 pytestmark = [pytest.mark.vllm, pytest.mark.full]
@@ -33,7 +34,9 @@ def open_engines(**settings: Any) -> tuple[Any, Learner]:
         model="pocket:xs", device="cpu", threads=1, engine="vllm", max_batch=8, engine_memory=0.06,
         **{"engine_dtype": "float32", **settings},
     )  # fmt: skip
-    trained = load_policies(config, ["solver"], "math")
+    trained = load_policies(
+        config, policy_models(config, starting_models(config, ["solver"]), "math")
+    )
     learner = Learner(trained["solver"].weights, LearnerConfig())
     task = make_workflow("voting", "math").task
     problems = [task.problem(index, "validation") for index in range(4)]

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights
@@ -24,6 +24,7 @@ from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import file_digest, read_json, write_json
@@ -37,7 +38,9 @@ TEXT = "What is 3 + 4?"
 def make_run(root: Path, rank: int) -> dict[str, Any]:
     """A run of two policies with checkpoints of steps 1 and 2; returns their logits by step."""
     config = TrainConfig(lora_rank=rank, device="cpu", threads=1)
-    trained = load_policies(config, ["solver", "writer"], "math")
+    trained = load_policies(
+        config, policy_models(config, starting_models(config, ["solver", "writer"]), "math")
+    )
     learners = {name: Learner(one.weights, LearnerConfig()) for name, one in trained.items()}
     tokenizers = {name: one.tokenizer for name, one in trained.items()}
     seen: dict[str, Any] = {}
@@ -136,7 +139,9 @@ def test_exports_end_where_training_did(rank, tmp_path):
     shutil.copytree(pocket_path("math", "xs"), base)
     write_json(base / "generation_config.json", {"eos_token_id": 5})  # the tokenizer's is 2
     config = TrainConfig(model=str(base), lora_rank=rank, device="cpu", threads=1)
-    trained = load_policies(config, ["solver"], "math")
+    trained = load_policies(
+        config, policy_models(config, starting_models(config, ["solver"]), "math")
+    )
     learners = {name: Learner(one.weights, LearnerConfig()) for name, one in trained.items()}
     checkpoint.save(
         tmp_path / "run" / "checkpoints", 1, learners,

@@ -213,7 +213,8 @@ def test_a_project_that_wandb_refuses_is_named_with_the_reason(tmp_path, offline
 def test_a_missing_extra_is_named_before_anything_is_loaded(service, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, service, None)
     config = TrainConfig(**SMALL, **{service: "zoo"}, out=str(tmp_path / "run"))
-    need_modules(TrainConfig(**SMALL, out=str(tmp_path / "run")), ["shared"])
+    plain = TrainConfig(**SMALL, out=str(tmp_path / "run"))
+    need_modules(plain, [plain])
     with pytest.raises(MissingExtraError, match=rf"flowzoo\[{service}\]"):
         train(config)
     assert not (tmp_path / "run").exists()

@@ -82,6 +82,7 @@ def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path):
         run.close()
         kept = json.loads((tmp_path / "run.json").read_text())["settings"]["learner_workers"]
         assert kept == (list(asked) if isinstance(asked, tuple) else asked)
+        names = "aggregator", "generator"
         assert plan_learner_groups(
-            config, dict.fromkeys(("aggregator", "generator"), "pocket:xs")
+            config, dict.fromkeys(names, config), dict.fromkeys(names, "pocket:xs")
         ) == (resolve(TrainConfig(**asdict(config))).learner_groups)

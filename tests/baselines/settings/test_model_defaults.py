@@ -27,6 +27,7 @@ from flowzoo.baselines.settings.model_defaults import (
     run_compute,
     run_dtype,
 )
+from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.commands.train import defaults_line
 from flowzoo.errors import UsageError
@@ -77,7 +78,12 @@ def filled(
 ) -> LayeredConfig:
     """Settings with everything that follows from an earlier run and from models."""
     layered = LayeredConfig(config).fill(earlier_layer(earlier), names)
-    return fill_from_models(layered, names, TASK)
+    return fill_from_models(layered, starting_models(config, names), TASK)
+
+
+def models(config: TrainConfig, *names: str) -> tuple[TrainConfig, dict[str, str]]:
+    """Settings, and the models of policies of these names."""
+    return config, starting_models(config, names)
 
 
 def chosen(config: TrainConfig) -> dict[str, Any]:
@@ -176,13 +182,13 @@ def test_the_engines_number_format_follows_from_models_and_hardware(folder):
     layered = filled(config)
     assert layered.config.engine_dtype == lower
     assert ("engine_dtype" in told(layered)) == (lower == "bfloat16"), "printed if it is bfloat16"
-    assert run_dtype(replace(config, rollout_gpus=1.0), ["shared"]) == "bfloat16"
-    assert run_dtype(replace(config, engine_dtype="float32"), ["shared"]) == "float32"
-    assert run_dtype(TrainConfig(), ["shared"]) == "float32"
+    assert run_dtype(*models(replace(config, rollout_gpus=1.0), "shared")) == "bfloat16"
+    assert run_dtype(*models(replace(config, engine_dtype="float32"), "shared")) == "float32"
+    assert run_dtype(*models(TrainConfig(), "shared")) == "float32"
     mixed = replace(config, models=("b=pocket",))
-    assert run_dtype(mixed, ["a", "b"]) == "float32", "one number format for all"
+    assert run_dtype(*models(mixed, "a", "b")) == "float32", "one number format for all"
     server = replace(config, engine="openai", endpoint=("http://h/v1",))
-    assert run_dtype(server, ["shared"]) == "float32"
+    assert run_dtype(*models(server, "shared")) == "float32"
     for before in ({"engine_dtype": "bfloat16"}, {"engine_dtype": "float32"}):
         again = without_models(TrainConfig(model="nowhere"), before)
         assert again.resolved_dtype == before["engine_dtype"]
@@ -194,12 +200,12 @@ def test_the_learners_number_format_follows_from_models_and_hardware(folder):
     layered = filled(config)
     assert layered.config.compute == lower
     assert ("compute" in told(layered)) == (lower == "bfloat16"), "printed if it is bfloat16"
-    assert run_compute(TrainConfig(), ["shared"]) == "float32", "a pocket model"
+    assert run_compute(*models(TrainConfig(), "shared")) == "float32", "a pocket model"
     mixed = replace(config, models=("b=pocket",))
-    assert run_compute(mixed, ["a", "b"]) == "float32", "one number format for all"
+    assert run_compute(*models(mixed, "a", "b")) == "float32", "one number format for all"
     mixed = replace(mixed, models=("b=pocket",), frozen=("b",))
-    assert run_compute(mixed, ["a", "b"]) == lower, "of those that learn"
-    assert run_compute(replace(TrainConfig(), weights="bfloat16"), ["shared"]) == "bfloat16"
+    assert run_compute(*models(mixed, "a", "b")) == lower, "of those that learn"
+    assert run_compute(*models(replace(TrainConfig(), weights="bfloat16"), "shared")) == "bfloat16"
     exact = filled(replace(config, compute="float32"))
     assert (exact.config.compute, exact.sources["compute"]) == ("float32", GIVEN)
     again = without_models(TrainConfig(model="nowhere"), {"compute": "bfloat16"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.baselines.settings.algorithms import algorithm_named
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.rules import (
@@ -46,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ways_that_cannot_work_are_refused(settings, message):
     config = TrainConfig(**settings)
     with pytest.raises(UsageError, match=message):
-        check([*scale_rules(config), *learner_rules(config)])
+        check([*scale_rules(config, ALGORITHMS[config.algorithm]), *learner_rules(config)])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(UsageError, match="learner is on cpu: leave it at file"):
-        load_policies(config, ["solver"], "math")
+        load_policies(config, {})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.engines import hf
-from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.learner.schedule import lr_at
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.factories import make_learners
@@ -25,7 +25,7 @@ APART: dict[str, Any] = {
 def test_data_parallel_have_their_own_learners_as_one_process_has_them(changes, monkeypatch):
     config = TrainConfig(**APART | changes)
     plan = resolve(config)
-    loaded = load_policies(config, plan.names, plan.workflow.task.name)
+    loaded = load_policies(config, policy_models(config, plan.models, plan.workflow.task.name))
     whole = make_learners(loaded, plan.learners)
     models: list[str] = []
     usual = hf.load_model

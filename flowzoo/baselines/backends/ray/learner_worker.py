@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from torch import distributed
+from torch.distributed import TCPStore
 
+from flowzoo.baselines.backends.data_parallel import join_ranks
+from flowzoo.baselines.backends.ray.weights import weights_file
 from flowzoo.baselines.backends.ray.worker import AnsweringActor, Failed, OpenPlayer
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
-
     from flowzoo.baselines.learner.learner_group import LearnerGroup
     from flowzoo.baselines.learner.update import Learner
 
@@ -72,7 +74,6 @@ class LearnerWorker(AnsweringActor):
 
         def listen() -> Meeting:
             import ray
-            from torch.distributed import TCPStore
 
             host = ray.util.get_node_ip_address()
             self._store = TCPStore(host, 0, self._world, is_master=True, wait_for_workers=False)
@@ -112,8 +113,6 @@ class LearnerWorker(AnsweringActor):
 
     def file(self, policy: str) -> tuple[LearnerReply, npt.NDArray[np.uint8] | None]:
         """The weights of `policy` as a safetensors file, from the first rank."""
-        from flowzoo.baselines.backends.ray.weights import weights_file
-
         chunks: list[npt.NDArray[np.uint8]] = []
 
         def write() -> Sent:
@@ -125,10 +124,6 @@ class LearnerWorker(AnsweringActor):
         return self._answer(write), chunks[0] if chunks else None
 
     def _meet(self, shard: str, meeting: Meeting) -> LearnerGroup:
-        from torch import distributed
-
-        from flowzoo.baselines.backends.data_parallel import join_ranks
-
         store = self._store or distributed.TCPStore(
             meeting.host, meeting.port, self._world, is_master=False
         )
