@@ -202,8 +202,8 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
                 stop_tokens(SimpleNamespace(config=config, generation_config=generation), tokenizer)
             )
         ),
-        thoughts=_derived(lambda: find_thoughts(tokenizer, {}).opening) if template else "",
-        tools=_derived(lambda: find_family(template)),
+        thoughts=_find_fact(lambda: find_thoughts(tokenizer, {}).opening) if template else "",
+        tools=_find_fact(lambda: find_family(template)),
         dtype=str(getattr(config, "dtype", None) or "").removeprefix("torch."),
         quantization=str(quantized.get("quant_method", "")) if quantized else "",
         accepted=base.accepted if base else (),
@@ -320,10 +320,10 @@ def _location(source: str) -> str:
     return f"{_POCKET}{path.name}" if path.parent in pocket_roots() else str(path)
 
 
-def _derived(derive: Callable[[], str]) -> str:
+def _find_fact(find: Callable[[], str]) -> str:
     # A fact of a chat template; "" where there is none, or the template is refused when it is used.
     try:
-        return derive()
+        return find()
     except UsageError:
         return ""
 
