@@ -9,14 +9,15 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from flowzoo.agents.chat.rendering import warm
-from flowzoo.agents.chat.template import OPENING, find_family, stop_tokens
+from flowzoo.agents.chat.template import find_family, stop_tokens
+from flowzoo.agents.chat.thoughts import find_thoughts
 from flowzoo.agents.model_files import (
     ADAPTER_CONFIG,
     EXPORT_MANIFEST,
@@ -64,7 +65,7 @@ class ModelIdentity:
     ends: tuple[int, ...] = ()
     """Ids of tokens that end a reply."""
     thoughts: str = ""
-    """The tag that opens a thought; empty for a model without any."""
+    """Text that opens a thought in its chats; empty for a model without any."""
     tools: str = ""
     """Notation of its tool calls (`chat.template.Family`); empty if none is read."""
     dtype: str = ""
@@ -201,8 +202,8 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
                 stop_tokens(SimpleNamespace(config=config, generation_config=generation), tokenizer)
             )
         ),
-        thoughts=OPENING if OPENING in template else "",
-        tools=_tools(template),
+        thoughts=_find_fact(lambda: find_thoughts(tokenizer, {}).opening) if template else "",
+        tools=_find_fact(lambda: find_family(template)),
         dtype=str(getattr(config, "dtype", None) or "").removeprefix("torch."),
         quantization=str(quantized.get("quant_method", "")) if quantized else "",
         accepted=base.accepted if base else (),
@@ -319,9 +320,10 @@ def _location(source: str) -> str:
     return f"{_POCKET}{path.name}" if path.parent in pocket_roots() else str(path)
 
 
-def _tools(template: str) -> str:
+def _find_fact(find: Callable[[], str]) -> str:
+    # A fact of a chat template; "" where there is none, or the template is refused when it is used.
     try:
-        return find_family(template)
+        return find()
     except UsageError:
         return ""
 

@@ -68,6 +68,23 @@ def test_a_change_of_how_a_model_speaks_is_told_by_its_meaning(tmp_path):
         before.check("the run")
 
 
+def test_thoughts_are_found_by_rendering(tmp_path):
+    folder = write_model(tmp_path / "base")
+    template = (
+        "{% for m in messages %}{{ m.role }}:{% if m.reasoning %}[THINK]{{ m.reasoning }}[/THINK]"
+        "{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}"
+    )
+    for text, opening in (
+        (template, "[THINK]"),
+        (template.replace("THINK]", "MUSE]"), "[MUSE]"),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}{# no <think> #}", ""),
+        ("{{ raise_exception('none') }}<think>", ""),
+    ):
+        (folder / "chat_template.jinja").write_text(text)
+        assert identify(str(folder)).thoughts == opening
+
+
 def test_a_pocket_model_is_known_by_its_id_and_digests():
     identity = identify(str(pocket_path("math", "xs")))
     assert identity.location == "pocket:math-xs"

@@ -176,6 +176,12 @@ PLACES: dict[str, tuple[str, Callable[[], object]]] = {
 """Places that open a model again, with its owner in the refusal."""
 
 
+def test_the_page_about_models_lists_the_places():
+    page = Path(__file__).resolve().parents[3] / "docs" / "models.md"
+    table = page.read_text(encoding="utf-8").partition("| place |")[2].partition("\n\n")[0]
+    assert [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]] == list(PLACES)
+
+
 @pytest.mark.parametrize("file", CHANGED)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_changed_base_is_refused_by_name_where_it_is_opened_again(place, file, root, monkeypatch):
