@@ -289,8 +289,8 @@ def main(modules: Sequence[tuple[str, str]], room: str, function: str) -> None:
     for name, file in modules:
         _provide(name, file)
     subject = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
-    found = getattr(importlib.import_module(room), function)(subject)
-    print(json.dumps(found))  # noqa: T201 - the answer to that process
+    digests_of = getattr(importlib.import_module(room), function)
+    print(json.dumps(digests_of(subject)))  # noqa: T201 - the answer to that process
 
 
 def _provide(name: str, file: str) -> None:
