@@ -96,6 +96,10 @@ class Reply(NamedTuple):
     fault: str = ""
     """Reason why the calls of an unreadable reply cannot be read."""
 
+    def __str__(self) -> str:
+        """The text, as in a prompt."""
+        return self.text
+
     def message(self) -> Message:
         """The reply as a chat message, with parsed calls instead of their text."""
         if not self.tool_calls:
@@ -122,6 +126,11 @@ class Ask(NamedTuple):
     """Most calls of the reply."""
 
 
+def refuse_truth(result: Any) -> bool:
+    """Refuse a result with a score as a condition, which would always hold."""
+    raise TypeError(f"a {type(result).__name__} always holds as a condition: compare its score")
+
+
 class GradeResult(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
@@ -132,6 +141,7 @@ class GradeResult(NamedTuple):
     score: float
     status: str
     parts: tuple[tuple[str, float], ...] = ()
+    __bool__ = refuse_truth
 
 
 class Grade(NamedTuple):
@@ -263,6 +273,7 @@ class JudgeResult(NamedTuple):
     reply could not be read."""
     text: str
     """The judge's whole reply."""
+    __bool__ = refuse_truth
 
 
 class RoleScore(NamedTuple):

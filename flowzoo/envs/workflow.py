@@ -419,7 +419,7 @@ class Workflow:
                 f"{', '.join(map(str, returns)) or 'none'}"
             )
         for agent, pay in returns.items():
-            if not isinstance(pay, Real) or not math.isfinite(pay):
+            if isinstance(pay, bool) or not isinstance(pay, Real) or not math.isfinite(pay):
                 raise UsageError(f"the pay of {agent} must be a finite number, got {pay!r:.60}")
         if outcome.score is not None:
             return outcome

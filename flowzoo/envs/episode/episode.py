@@ -7,6 +7,7 @@ replaying run the script again over the log; no effect is repeated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import GeneratorType
 from typing import Any
 
 from flowzoo.envs.episode.faults import (
@@ -285,6 +286,8 @@ class Episode:
             if isinstance(error, AttributeError) and isinstance(error.obj, (Ask, *RESULTS)):
                 kind = type(error.obj).__name__
                 message += f": only what `yield {kind}(...)` returns has that"
+            elif isinstance(error, AttributeError) and isinstance(error.obj, GeneratorType):
+                message += ": only what `yield from` returns has that"
             raise self._failure(message, error) from error
         else:
             self._open(item)

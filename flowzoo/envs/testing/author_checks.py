@@ -100,6 +100,8 @@ def check_declared(workflow: Workflow) -> None:
         name not in WORKFLOWS or issubclass(cls, workflow_class(name)),
         f"the name {name} is of a workflow of flowzoo: take another one",
     )
+    for role in workflow.role_counts():
+        require(role.isidentifier(), f"a role is a word of letters, digits and _, got {role!r}")
     for role in workflow.tool_roles:
         if role not in workflow.role_counts():
             raise unknown(f"role in `tool_roles` of {name}", role, workflow.role_counts())

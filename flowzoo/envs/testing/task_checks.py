@@ -11,7 +11,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -216,11 +216,15 @@ def check_classes(task: Task) -> None:
 
 def check_copies(task: Task) -> None:
     """Check that a pickled copy has the same problems and grades, here and in another process."""
-    stored = pickle_bytes(task)
-    here = digests(task)
+    check_moved(task, digests)
+
+
+def check_moved(subject: Any, digests: Callable[[Any], dict[str, str]]) -> None:
+    """Check that a pickled copy has the same digests, here and in another process."""
+    stored = pickle_bytes(subject)
+    here = digests(subject)
     require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
-    answer = elsewhere(task, stored)
-    for name, digest in answer.items():
+    for name, digest in elsewhere(subject, stored, digests).items():
         require(
             digest == here[name],
             f"{name} differs in another process: use problem.rng() or flowzoo.seeding, "
@@ -228,17 +232,20 @@ def check_copies(task: Task) -> None:
         )
 
 
-def elsewhere(task: Task, stored: bytes) -> dict[str, str]:
-    """Digests of the pickled task in a fresh process; empty if its class is in no file."""
+def elsewhere(
+    subject: Any, stored: bytes, digests: Callable[[Any], dict[str, str]]
+) -> dict[str, str]:
+    """Digests of the pickled subject in a fresh process; empty if its class is in no file."""
     modules = []
-    for kind in type(task).__mro__:
+    for kind in (*type(subject).__mro__, *type(getattr(subject, "task", None)).__mro__):
         module = sys.modules.get(kind.__module__)
         file = getattr(module, "__file__", None)
         if kind.__module__ == "__main__" and file is None:
             return {}  # defined in an interpreter: other processes cannot import it
         if file is not None:
             modules.append((kind.__module__, file))
-    head = json.dumps({"path": sys.path, "modules": modules})
+    made_by = [digests.__module__, digests.__name__]
+    head = json.dumps({"path": sys.path, "arguments": [modules, *made_by]})
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, head],
         input=stored,
@@ -257,7 +264,7 @@ import json, sys
 head = json.loads(sys.argv[1])
 sys.path[:] = head["path"]
 from flowzoo.envs.testing.task_checks import main
-main(head["modules"])
+main(*head["arguments"])
 """
 
 
@@ -277,12 +284,13 @@ def digests(task: Task) -> dict[str, str]:
     return by_name
 
 
-def main(modules: Sequence[tuple[str, str]]) -> None:
-    """Read a pickled task from stdin and print its digests; `modules` (name, file) define it."""
+def main(modules: Sequence[tuple[str, str]], room: str, function: str) -> None:
+    """Print the digests that a function makes of the pickle in stdin, which `modules` define."""
     for name, file in modules:
         _provide(name, file)
-    task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
-    print(json.dumps(digests(task)))  # noqa: T201 - the answer to that process
+    subject = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+    digests_of = getattr(importlib.import_module(room), function)
+    print(json.dumps(digests_of(subject)))  # noqa: T201 - the answer to that process
 
 
 def _provide(name: str, file: str) -> None:

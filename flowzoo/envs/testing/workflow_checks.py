@@ -23,6 +23,7 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.episode.turn import prompt_digest
+from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.script import Effect, EffectResult, Grade, GradeResult, Run, RunCase, RunResult
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
@@ -38,9 +39,10 @@ from flowzoo.envs.testing.playthrough import (
     strict_warnings,
 )
 from flowzoo.envs.testing.slow_replies import time_limit
+from flowzoo.envs.testing.task_checks import check_moved
 from flowzoo.envs.workflow import Workflow
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
-from flowzoo.seeding import key_rng
+from flowzoo.seeding import key_digest, key_rng
 
 STEP_S = 20.0  # most CPU seconds of this process for a step after a hostile reply
 
@@ -234,6 +236,25 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
     require(trace(1) != trace(2), "two runs with different seeds are equal")
 
 
+def check_processes(workflow: Workflow) -> None:
+    """Check that another process asks the same."""
+    check_moved(workflow, prompt_digests)
+
+
+def prompt_digests(workflow: Workflow) -> dict[str, str]:
+    """Digests of the prompts of a few episodes."""
+    episodes = [
+        play_pinned(workflow, problem_at(workflow, number), number, random.Random(number))
+        for number in range(ALONE)
+    ]
+    return {
+        f"a prompt of episode {number}": key_digest(
+            *(message["content"] for turn in episode.turns for message in turn.messages)
+        ).hex()
+        for number, episode in enumerate(episodes)
+    }
+
+
 def check_returns(workflow: Workflow, episodes: int = 20) -> None:
     """Check that rewards from `last()`, with dead steps, add up to each agent's return."""
     env = guard(workflow)
@@ -319,6 +340,11 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
     problems = [_mark(problem_at(workflow, index), index) for index in range(episodes)]
     finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
     _move_together(finished, random.Random(0))
+    require(
+        isinstance(workflow.task, ResetTask) or any(map(_shows_problem, finished)),
+        "no prompt has the text of the problem: write self.task.prompt(problem) into one, or, for "
+        'a game without a question, default_task = "flowzoo.envs:ResetTask" into the class',
+    )
     for episode in finished:
         marker = _marker(episode.key)
         for turn in episode.turns:
@@ -329,6 +355,11 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
         alone = Episode(workflow, episode.problem, episode.key)
         _move_together([alone], random.Random(1))
         require(record(alone) == record(episode), "an episode ends differently among others")
+
+
+def _shows_problem(episode: Episode) -> bool:
+    text = f"({_marker(episode.key)})"  # in parentheses it is no part of a reply
+    return any(text in message["content"] for turn in episode.turns for message in turn.messages)
 
 
 def _move_together(episodes: list[Episode], rng: random.Random) -> None:

@@ -105,6 +105,7 @@ def test_no_word_on_the_page_is_about_right_replies(trained, browser, tmp_path):
         return document.getElementById("main").innerText;"""
     )
     assert "Pay of each role before training" in shown
+    assert "training reward" not in shown  # it is the score, and no pay
     assert "A score of −2 is 0 %, one of 2 is 100 %." in shown
     assert [line for line in shown.splitlines() if WRONG.search(line)] == []
 

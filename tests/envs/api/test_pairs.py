@@ -43,7 +43,7 @@ RULES: dict[str, tuple[Any, ...]] = {
         testing.check_returns,
         testing.check_budget,
     ),
-    "crowds": (testing.check_isolation,),
+    "crowds": (testing.check_isolation, testing.check_processes),
 }
 """The checks by what they are about; each group is one test."""
 

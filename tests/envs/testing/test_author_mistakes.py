@@ -10,11 +10,15 @@ import pytest
 
 from flowzoo.envs import make_workflow
 from flowzoo.envs.testing import check_workflow, credit_traits
+from flowzoo.envs.testing.playthrough import expert_episodes
 
 SOUND = '''
 import itertools
+import os
 import random
 from typing import ClassVar
+
+import numpy as np
 
 from flowzoo.envs import (
     Ask, EquivalenceClasses, Grade, InterimScore, Judge, Outcome, Payoffs, RoleScore, Run, Search,
@@ -353,6 +357,63 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         'return "1" if role', 'return problem.nothing if role',
         r"expert\(\) raised AttributeError.* for picker", "def expert",
     ),
+    "a nested generator without yield from": (
+        PICK,
+        f"        def ask():\n    {PICK}            return pick\n        pick = ask()\n",
+        "only what `yield from` returns has that", "yield RoleScore(pick",
+    ),
+    "a list that episodes share": (
+        f'def play(self, problem):@{PHASE}@{END}',
+        f'def play(self, problem, seen=[]):@        prompt += str(len(seen))\n{PHASE}@'
+        f"        seen.append(pick.text)\n{END}",
+        "a copy has|DivergedError", "",
+    ),
+    "a hash of a text in a prompt": (
+        '"Which, 1 or 2?"', 'f"Which? {hash(problem.text)}"',
+        r"a prompt of episode 0 differs in another process.*never hash\(\)", "",
+    ),
+    "a number of the process in a prompt": (
+        '"Which, 1 or 2?"', 'f"Which? {os.getpid()}"', "differs in another process", "",
+    ),
+    "a forgotten question": (
+        "prompt = self.task.prompt(problem)", 'prompt = "Solve it."',
+        r"no prompt has the text of the problem: write self.task.prompt\(problem\)", "",
+    ),
+    "a grade as a condition": (
+        *end("Outcome(drafts[0].strict, 1.0 if grades[0] else 0.0)"),
+        "a GradeResult always holds as a condition: compare its score", "return Outcome(drafts",
+    ),
+    "a role of two words": (
+        '"picker": 1', '"the picker": 1', "a role is a word of letters, digits and _", "",
+    ),
+    "a model's text as a number": (
+        "int(pick.strict or 1)", "int(pick.text)", "raised ValueError", "number = int(",
+    ),
+    "asks until one can be read": (
+        SCORE, f"        while pick.strict is None:\n    {PICK}{SCORE}",
+        "has made 1,000 calls and did not end", 'pick = yield Ask("picker_0"',
+    ),
+    "asks in a dict": (
+        *before_end('yield {"again": Ask("picker_0", "Again?")}'), "got dict", "yield {",
+    ),
+    "pay in arrays": (
+        *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, np.ones(1))))"),
+        "the pay of solver_0 must be a finite number, got array", "def play",
+    ),
+    "pay of truth values": (
+        *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, True)))"),
+        "the pay of solver_0 must be a finite number, got True", "def play",
+    ),
+    "a fact of NumPy": (
+        *end('Outcome(score=1.0, facts={"x": np.int64(1)})'), "facts are plain values", "def play",
+    ),
+    "an expert that is async": (
+        "def expert(", "async def expert(", "must return a text, got coroutine", "async def expert",
+    ),
+    "an expert without a parameter": (
+        "problem, rng, right):", "problem, right):",
+        r"expert\(\) raised TypeError\('Mine.expert\(\) takes 5", "def expert",
+    ),
     "a range upside down": (
         NAME, f'{NAME}    score_range = (1.0, -1.0)\n',
         "score_range must be two finite numbers", "",
@@ -412,6 +473,14 @@ def test_a_role_that_is_never_asked_is_named(written):
     traits = check_workflow(make_workflow(cls))
     assert traits.scored["critic"] == "never asked"
     assert traits.credits == ("team", "local", "mix")
+
+
+def test_a_reply_in_a_prompt_is_its_text(written):
+    quoted = SOUND.replace('"Which, 1 or 2?"', 'f"Which? {drafts[0]}, {drafts[1]}"')
+    workflow = make_workflow(written(quoted))
+    (episode,) = expert_episodes(workflow, 1, 1.0)
+    texts = [turn.said for turn in episode.turns[:2]]
+    assert episode.turns[2].messages[-1]["content"] == f"Which? {texts[0]}, {texts[1]}"
 
 
 def test_errors_may_be_caught_and_the_end_passed_on(written):

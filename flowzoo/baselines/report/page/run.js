@@ -97,14 +97,15 @@ const passSeries = (run) => {
 };
 
 const accuracySection = (run) => {
+  const trained = `training ${game.pays ? "score" : "reward"}`; // pay has a chart of its own
   const team = [
     { name: "held out", place: 0, dots: true, points: run.held_out.map(([x, y]) => [x, y]), band: run.held_out.map(([x, , low, high]) => [x, low, high]) },
     ...passSeries(run),
-    { name: "training reward", place: 1, light: true, points: points2d(run, "reward/mean") },
+    { name: trained, place: 1, light: true, points: points2d(run, "reward/mean") },
   ].filter((one) => one.points.length);
   const [low, high] = run.protocol.score_range;
   return section("accuracy", titled(measure()), low === 0 && high === 1 ? null : `A score of ${number(low)} is 0 %, one of ${number(high)} is 100 %.`,
-    drawn("wide", [team.length && figure(`${titled(measure())} of the team`, `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. Training reward: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
+    drawn("wide", [team.length && figure(`${titled(measure())} of the team`, `Held out: ${heldOutWords(run)}; the band is a 95 % interval over problems, step by step. ${titled(trained)}: ${trainWords(run)}.`, team, { percent: true, least: 0 })]),
     run.accuracy.length ? table(`Held-out ${measure()} with its 95 % interval, and what it had cost.`, [
       ["", (row) => [row.name, row.note ? h("small", null, row.note) : null], "cellname"],
       ["step", (row) => number(row.step)],
