@@ -163,7 +163,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
     try:
         if not as_written:
             if (of_sort := read_sort(cleaned)) is None and (phrase := phrase_form(cleaned)):
-                cleaned = phrase
+                cleaned, text = phrase, text_form(phrase)
                 of_sort = read_sort(phrase)
             if of_sort is not None:
                 return of_sort._replace(text=of_sort.text or text)

@@ -315,8 +315,6 @@ def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bo
         answer, gold = (x._replace(label=x.label.rpartition(": ")[2]) for x in (answer, gold))
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
-    if answer.relation and gold.relation and not (answer.label and gold.label):
-        return _same_relation(answer, gold)
     verdict = _same_value(answer, gold, rules)
     if verdict is not True and answer.relation and gold.relation:
         return _same_relation(answer, gold) or verdict
@@ -384,10 +382,9 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         both = (*a.items, *b.items)
         are_sets = all(item.kind in ("seq", "set") for item in both)
         return _match_unordered(a.items, b.items, rules) if are_sets else False
-    if a.kind == "union" and b.kind == "union":
-        return _match_unordered(a.items, b.items, rules) or None
     if a.kind == b.kind:
-        match = _match_unordered if relations_of(a) and relations_of(b) else _in_order
+        is_free = a.kind == "union" or (relations_of(a) and relations_of(b))
+        match = _match_unordered if is_free else _in_order
         return match(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False

@@ -145,7 +145,6 @@ def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | No
         return None
     joint = _LABEL_IN.sub("", joint)
     plain = _JOINT_NOISE.sub(lambda match: (match[1] or "").replace(" ", ""), joint)
-    plain = re.sub(r"forpart\w|forpart\(\w\)", "", plain)
     if _JOINT_WORDS.fullmatch(plain) is None:
         return None
     return begin, inside

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError, check_choice
-from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import (
     CLOSED,
     is_list_like,
@@ -47,7 +46,7 @@ from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, p
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
-from flowzoo.reward.math.vocabulary import DENIED, HEDGED
+from flowzoo.reward.math.vocabulary import DENIED
 
 LETTERS: Final = "ABCDEFGHIJ"
 _LETTER = re.compile(r"[A-Ja-j]")
@@ -242,8 +241,6 @@ def _other_readings(
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
-    if _says_same(*map(_stated, texts)):
-        return True
     respelled = _with_points(answer, gold.answer)
     if any(text.startswith("statement:") for text in texts):
         forms = [statement_form(clean(text), is_stated=True) for text in (answer, gold.source)]
@@ -272,44 +269,6 @@ _GROUPED_BY_DOTS = re.compile(r"-?\d{1,3}(?:\.\d{3}){2,}", re.ASCII)
 _GROUPED = re.compile(r"-?\d{1,2}(?:,\d{2})+,\d{3}", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"(-?\d{1,3}(?:\.\d{3})+|-?\d{1,20}),(\d{1,20})(\D.*)?", re.ASCII)
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
-
-
-_WORDS = re.compile(r"[a-z' -]{3,80}")
-_ENDING = re.compile(r"(?<=verg)(?:es|ent)$")
-_SUBJECT = re.compile(r"(.*?) (?:(?:is|are) |(?=(?:con|di)verg))")
-_EMPTY: Final = names("a an the it this that there they answer")
-_NOUNS: Final = names("number numbers function functions series sequence integral sum limit")
-
-
-class _Stated(NamedTuple):
-    """Stems of the words of a text."""
-
-    subject: list[str]
-    claim: list[str]
-
-
-def _stated(text: str) -> _Stated | None:
-    # What a text without a denial says of its subject: `odd` in `the function is odd`.
-    if _WORDS.fullmatch(text) is None or (text not in ("false", "wrong") and HEDGED.search(text)):
-        return None
-    match = _SUBJECT.match(text)
-    parts = (match[1], text[match.end() :]) if match else ("", text)
-    return _Stated(*map(_stems, parts))
-
-
-def _stems(text: str) -> list[str]:
-    # The words without articles; a last `a` is a name.
-    *terms, last = text.split() or [""]
-    terms = [term for term in terms if term not in _EMPTY]
-    return [_ENDING.sub("", w) for w in (*terms, last) if w and (w == "a" or w not in _EMPTY)]
-
-
-def _says_same(a: _Stated | None, b: _Stated | None) -> bool:
-    # True if two texts say one thing, of the same subject unless one leaves it out.
-    if a is None or b is None or (a.subject and b.subject and a.subject != b.subject):
-        return False
-    short, long = sorted((a.claim, b.claim), key=len)
-    return bool(short) and (short == long or (short == long[:-1] and long[-1] in _NOUNS))
 
 
 # Quoted letters are a text, whose case counts.
