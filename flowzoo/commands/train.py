@@ -32,12 +32,12 @@ from flowzoo.commands.shared import (
     quiet_transformers,
 )
 from flowzoo.commands.stopping import STOP, interruptible
+from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
     from flowzoo.baselines.training.trainer import Trainer
-    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
