@@ -20,7 +20,6 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.problems import grading_of
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import (
     CodeOptions,
@@ -185,6 +184,8 @@ def open_trainer(options: Options) -> Trainer:
 
 def tell_start(trainer: Trainer) -> None:
     """Print notes, defaults from the model, and the step at which a run resumes."""
+    from flowzoo.commands.problems import grading_of
+
     run = trainer.run
     grading_of(run.workflow)
     note = pocket_note(run.workflow, run.config.model)
