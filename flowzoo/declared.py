@@ -154,6 +154,8 @@ def check_value(label: str, value: Any, kind: Any) -> None:
 
 def members_of(kind: Any) -> tuple[Any, ...]:
     """Types of a union; another type alone."""
+    if get_origin(kind) is Annotated:
+        return members_of(get_args(kind)[0])
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 

@@ -32,6 +32,7 @@ from flowzoo.declared import (
     choices_of,
     declared_types,
     fits,
+    read_text,
     without_words,
 )
 from flowzoo.errors import UsageError
@@ -173,3 +174,32 @@ def test_a_list_becomes_a_tuple_and_an_integer_an_int():
 
 def test_words_are_of_runs_only():
     assert "must be a number, got ('a=1',)" in refusal(LearnerConfig(), clip_norm=("a=1",))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3", Positive[int], 3), ("1e-3", ByPolicy[float | None], 1e-3),
+        ("None", float | None, None), ("None", str, "None"), ("b", Literal["a", "b"], "b"),
+        ("2", Literal[1, 2], 2),
+        ("a", Literal["a"] | None, "a"), ("4", int | tuple[str, ...], 4),
+    ],
+)  # fmt: skip
+def test_a_word_is_read_by_the_declared_type(text, kind, value):
+    read = read_text(text, kind)
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x", int),
+        ("1.5", int),
+        ("None", float),
+        ("c", Literal["a", "b"]),
+        ("1", Literal["a"] | None),
+    ],
+)  # fmt: skip
+def test_a_word_of_another_type_is_no_value(text, kind):
+    with pytest.raises(ValueError):
+        read_text(text, kind)

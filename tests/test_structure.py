@@ -13,6 +13,8 @@ PACKAGE = Path(flowzoo.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 MOST_FILES = 26
 """Python files that a folder may hold before it is split by subject."""
+MOST_LATE_IMPORTS = 200
+"""Import statements inside functions: of libraries and rooms that are slow to load."""
 
 
 def test_a_public_class_name_has_one_meaning():
@@ -41,6 +43,18 @@ def test_tests_mirror_the_rooms():
         room = path.parent.relative_to(tests)
         homes = [folder / room for folder in (PACKAGE, PACKAGE.parent)]  # benchmarks and tools too
         assert any(home.is_dir() for home in homes), f"{path}: there is no flowzoo/{room}"
+
+
+def test_imports_stand_at_the_top_where_they_cost_nothing():
+    statements = {
+        (path, statement.lineno)
+        for path in FILES
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+    }
+    assert 100 < len(statements) <= MOST_LATE_IMPORTS
 
 
 def test_every_listed_mutation_can_be_made():

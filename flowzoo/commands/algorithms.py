@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
-
-if TYPE_CHECKING:
-    from flowzoo.baselines.settings.algorithms import Algorithm
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 
 
 @dataclass(frozen=True, slots=True)

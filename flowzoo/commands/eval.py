@@ -11,6 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
 from flowzoo.agents.evaluation.majority import Match, cost_of, read_summary, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable, protocol_line, protocol_of
 from flowzoo.agents.evaluation.summary import INDICES, is_evaluation, kappa
@@ -33,12 +37,12 @@ from flowzoo.commands.problems import ProblemOptions, build_played, chosen_probl
 from flowzoo.commands.progress.shown import episode_progress, to_stderr
 from flowzoo.commands.shared import check_count, check_folder, program_name
 from flowzoo.commands.stopping import interruptible
+from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
     from flowzoo.agents.evaluation.alarms import Remedies
-    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +330,6 @@ def comparison_line(result: Mapping[str, Any]) -> str:
 
 def print_summary(summary: Mapping[str, Any], title: str) -> None:
     """Print one row per role, the workflow's facts, the protocol and alarms."""
-    from rich.console import Console
-
     console = Console()
     console.print(role_table(summary, f"{title}; below a rate its 95 % interval"))
     for line in summary_lines(summary):
@@ -339,9 +341,6 @@ def print_summary(summary: Mapping[str, Any], title: str) -> None:
 
 def role_table(summary: Mapping[str, Any], title: str) -> Any:
     """One row per role."""
-    from rich import box
-    from rich.table import Table
-
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("role", no_wrap=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.evaluation.summary import mean
 from flowzoo.commands.policies import (
@@ -21,6 +21,9 @@ from flowzoo.commands.progress.shown import episode_progress
 from flowzoo.commands.shared import check_count, check_folder
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.training.difficulty import PassRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Options:
 def run(options: Options) -> int:
     """Measure and print."""
     from flowzoo.agents.identity import compare_records
-    from flowzoo.baselines.training.difficulty import measure, read_rates, within
+    from flowzoo.baselines.training.difficulty import histogram, measure, read_rates, within
 
     within([], options.low, options.high)
     check_count("n", options.n)
@@ -76,11 +79,11 @@ def run(options: Options) -> int:
             workflow, policy_map, problems, options.out,
             samples=options.samples, seed=seed, models=models, on_episode=advance,
         )  # fmt: skip
-    chosen = within(rates, options.low, options.high)
+    chosen, bars = within(rates, options.low, options.high), histogram(rates)
     if options.json:
-        print(json.dumps(counts(rates, chosen)))
+        print(json.dumps(counts(rates, chosen, bars)))
     else:
-        print_histogram(rates)
+        print_histogram(bars)
     if unknown := len(problems) - len(rates):
         print(
             f"{unknown} problems have no pass rate: a verdict on each is unknown", file=sys.stderr
@@ -92,23 +95,20 @@ def run(options: Options) -> int:
     return 0
 
 
-def counts(rates: Sequence[Any], chosen: Sequence[Any]) -> dict[str, Any]:
+def counts(
+    rates: Sequence[PassRate], chosen: Sequence[PassRate], bars: Sequence[int]
+) -> dict[str, Any]:
     """The printed counts."""
-    from flowzoo.baselines.training.difficulty import histogram
-
     return {
         "problems": len(rates),
         "kept": len(chosen),
         "mean": mean([rate.rate for rate in rates]),
-        "histogram": histogram(rates),
+        "histogram": bars,
     }
 
 
-def print_histogram(rates: Sequence[Any]) -> None:
+def print_histogram(bars: Sequence[int]) -> None:
     """Print a bar for every tenth of the pass rate."""
-    from flowzoo.baselines.training.difficulty import histogram
-
-    bars = histogram(rates)
     longest = max(bars) or 1
     for tenth, count in enumerate(bars):
         bar = "█" * round(40 * count / longest)

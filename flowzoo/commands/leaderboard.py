@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.agents.evaluation.majority import read_summary
 from flowzoo.agents.evaluation.summary import is_evaluation
 from flowzoo.agents.evaluation.usage import Price, read_prices
-from flowzoo.commands.eval import play, prepare
+from flowzoo.commands.eval import EvaluationPlan, play, prepare
 from flowzoo.commands.line import parse
 from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.shared import CodeOptions, check_folder
@@ -38,7 +38,6 @@ from flowzoo.functions import PERMISSION
 
 if TYPE_CHECKING:
     from flowzoo.agents.evaluation.comparison import Entry
-    from flowzoo.commands.eval import EvaluationPlan
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")

@@ -15,7 +15,7 @@ from flowzoo.agents.rollout.engine import EffectBatch, Response
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_played, grading_of
 from flowzoo.commands.shared import check_count
-from flowzoo.envs import Episode, make_workflow
+from flowzoo.envs import Episode, Problem, Workflow, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, highest_version
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import episode_rewards
@@ -29,7 +29,6 @@ from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
-    from flowzoo.envs import Problem, Workflow
 
 EXPERTS = "scripted:0.8"
 """Policy for tasks without a pocket model."""

@@ -10,27 +10,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.engines import find_engine
 from flowzoo.agents.judge import JUDGE_SAMPLING
-from flowzoo.agents.openai.endpoint import read_endpoints
+from flowzoo.agents.openai.endpoint import Endpoint, read_endpoints
 from flowzoo.agents.policy_map import read_lengths, role_of, with_default
 from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.agents.specs import NamedModel, check_spec, make_judge, make_policy, named_model
 from flowzoo.agents.traits import EngineDTypeChoice, ModelTraits, reply_budget
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.commands.shared import quiet_transformers
+from flowzoo.envs import Workflow
 from flowzoo.envs.script import JUDGE
+from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_json
-
-if TYPE_CHECKING:
-    from flowzoo.agents.openai.endpoint import Endpoint
-    from flowzoo.agents.specs import NamedModel
-    from flowzoo.envs import Workflow
-    from flowzoo.envs.workflow import Roles
 
 # Specs may contain "=", e.g. in a URL's query, so a role is recognized by its format: role or
 # role_N.
@@ -201,8 +198,6 @@ def with_judge(workflow: Workflow) -> Roles:
 
 def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     """Check the policies before a model library is loaded."""
-    from flowzoo.agents.specs import check_spec
-
     if find_engine(policies.engine).traits.server != bool(policies.endpoint):
         raise UsageError(
             "--engine openai and --endpoint belong together, got "
@@ -261,8 +256,6 @@ def with_budget(
 
 def models_of(workflow: Workflow, policies: PolicyOptions) -> dict[str, NamedModel]:
     """Paths of local models by spec."""
-    from flowzoo.agents.specs import named_model
-
     specs = sorted(set(specs_by_role(workflow, policies).values()))
     models = {
         spec: named_model(spec, workflow.task.name, policies.engine, policies.endpoint)
@@ -354,8 +347,6 @@ def open_judge(
     seed: int,
 ) -> Any:
     """Load the judge of the options."""
-    from flowzoo.agents.specs import make_judge
-
     sampling = JUDGE_SAMPLING
     if budget is not None and budget.reply:
         sampling = replace(sampling, max_tokens=budget.reply)
@@ -376,8 +367,6 @@ def make_policies(
     seed: int,
 ) -> dict[tuple[str, bool | None], Any]:
     """Make a policy per distinct pair of spec and thinking switch, with unique names."""
-    from flowzoo.agents.specs import make_policy
-
     by_pair: dict[tuple[str, bool | None], Any] = {}
     pairs = sorted(set(pairs), key=str)
     endpoints = policies.endpoint_table()

@@ -6,20 +6,17 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
-from flowzoo.envs import make_workflow
+from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks import task_class, task_options
 from flowzoo.envs.tasks.task import Split, get_size
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
-
-if TYPE_CHECKING:
-    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)

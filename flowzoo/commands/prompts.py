@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from flowzoo.commands.problems import ProblemOptions, build_workflow
+from flowzoo.envs import Workflow
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.readers.judgments import scripted_judge
-
-if TYPE_CHECKING:
-    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)

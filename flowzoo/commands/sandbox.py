@@ -6,23 +6,20 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox.attacks.suite import run_suite
+from flowzoo.sandbox.attacks.suite import ProbeResult, run_suite
 from flowzoo.sandbox.docker.container import BoxUser
 from flowzoo.sandbox.docker.engine import connect
 from flowzoo.sandbox.docker.image import build_image
 from flowzoo.sandbox.program import check_packages
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import SandboxName, backend_spec
-
-if TYPE_CHECKING:
-    from flowzoo.sandbox.attacks.suite import ProbeResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.problems import grading_of
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import (
     CodeOptions,
@@ -32,12 +31,12 @@ from flowzoo.commands.shared import (
     quiet_transformers,
 )
 from flowzoo.commands.stopping import STOP, interruptible
+from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
     from flowzoo.baselines.training.trainer import Trainer
-    from flowzoo.envs import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +184,8 @@ def open_trainer(options: Options) -> Trainer:
 
 def tell_start(trainer: Trainer) -> None:
     """Print notes, defaults from the model, and the step at which a run resumes."""
+    from flowzoo.commands.problems import grading_of
+
     run = trainer.run
     grading_of(run.workflow)
     note = pocket_note(run.workflow, run.config.model)

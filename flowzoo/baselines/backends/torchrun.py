@@ -11,6 +11,9 @@ from typing import cast
 
 import torch
 from torch import distributed
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.rollout.episodes import RolloutBatch
@@ -146,10 +149,6 @@ class RankKilledError(FlowzooError, RuntimeError):
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run `flowzoo` with `arguments` on `ranks` ranks; status of the first failure, or 0."""
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
 from flowzoo.agents.hf.int8_levels import cached_parts
 from flowzoo.agents.hf.kept_linears import LowerLinear
 from flowzoo.errors import UsageError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 """Fields of configurations that hold a factor on the logits, or its inverse."""
@@ -71,8 +69,6 @@ def body_of(model: PreTrainedModel) -> nn.Module:
     """The part of `model` whose output holds the last hidden states."""
     if model.base_model is not model:
         return model.base_model
-    from transformers import PreTrainedModel  # slow to import, and a head alone needs none of it
-
     parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
     if len(parts) != 1:  # Llama 4 names its body otherwise than it says
         raise UsageError(f"{type(model).__name__} has no body apart from its output head.")

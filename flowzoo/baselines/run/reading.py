@@ -16,6 +16,7 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.run.digests import whole_transcripts
+from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
@@ -130,8 +131,6 @@ def sharing_words(settings: Table) -> list[str]:
     sharing: list[str] = list(settings.get("sharing") or ())
     if sharing:
         return sharing
-    from flowzoo.baselines.settings.algorithms import ALGORITHMS  # late: most settings have it
-
     algorithm = ALGORITHMS.get(str(settings.get("algorithm")))
     return [algorithm.usual_sharing if algorithm else "shared"]  # an algorithm of another version
 

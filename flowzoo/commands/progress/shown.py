@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.agents.evaluation.summary import measure_name
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -134,8 +136,6 @@ def shown_progress(
 @contextmanager
 def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
     """Show progress in episodes; yields a callback for finished episodes."""
-    from flowzoo.agents.evaluation.summary import measure_name
-
     score = count = 0.0
     with shown_progress(label, total) as progress:
 

@@ -95,6 +95,13 @@ def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same():
     assert (plan.samples, plan.budgets.reply) == (8, 64)
 
 
+def test_a_plan_names_models_and_held_out_problems():
+    words = ("generator=pocket:xs",)
+    plan = resolve(TrainConfig(sharing=("isolated",), models=words, eval_problems=3))
+    assert plan.models == {"aggregator": "pocket", "generator": "pocket:xs"}
+    assert [problem.split for problem in plan.held_out] == ["validation"] * 3
+
+
 def test_a_policy_keeps_a_reference_only_for_a_weight_of_its_own_roles():
     def kept(**settings: Any) -> list[str]:
         learners = resolve(TrainConfig(sharing=("isolated",), **settings)).learners
