@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
-from flowzoo.commands.stopping import interruptible
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:

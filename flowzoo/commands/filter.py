@@ -11,7 +11,7 @@ from typing import Any
 
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
-from flowzoo.commands.stopping import interruptible
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.errors import UsageError
 
 

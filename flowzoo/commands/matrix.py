@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import CodeOptions, quiet_transformers
-from flowzoo.commands.stopping import interruptible
 from flowzoo.provenance import usable_cores
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
-from flowzoo.commands.stopping import interruptible
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.errors import UsageError
 
 REFUSED = ("data", "split", "skip_unusable")
