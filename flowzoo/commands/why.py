@@ -32,7 +32,7 @@ class Options:
     out: str = ""
     """Directory of the reruns and of `why.json`; empty: RUN-why beside the run."""
     runs: int = 24
-    """Most reruns of this call; finished ones are kept and found again."""
+    """Most reruns of this call; finished ones are kept."""
     minutes: float = 30.0
     """Most minutes of this call."""
     jobs: int = 0
@@ -73,9 +73,9 @@ def explain_run(options: Options, out: Path) -> dict[str, Any]:
     case = open_case(read_run(options.run, str(options.run)))
     workers = options.jobs or usable_cores()
     trials = Trials(case, out, workers, options.runs, options.minutes, to_stderr)
-    found = explain(trials)
+    explanation = explain(trials)
     minutes = round((time.monotonic() - trials.began) / 60, 1)
-    facts = {"run": str(options.run), **as_json(trials, found), "minutes": minutes}
+    facts = {"run": str(options.run), **as_json(trials, explanation), "minutes": minutes}
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "why.json", facts)
     return facts

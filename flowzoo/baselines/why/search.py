@@ -17,20 +17,20 @@ def smallest_failing(
 ) -> list[T]:
     """Reduce a set that fails until none of its items can be left out.
 
-    Each item of the result ends the shortest start of `items` that fails with those found before
+    Each item of the result ends the shortest start of `items` that fails with those before
     it. `failing` tests up to `parallel` sets at once; that no item fails is known.
     """
-    found: list[T] = []
+    result: list[T] = []
     left = list(items)
-    while left and not (found and failing([found])[0]):
+    while left and not (result and failing([result])[0]):
         low, high = 0, len(left)  # a start of `high` items fails, one of `low` does not
         while high - low > 1:
             count = min(parallel, high - low - 1)
             cuts = [low + (high - low) * (i + 1) // (count + 1) for i in range(count)]
-            results = failing([[*left[:cut], *found] for cut in cuts])
+            results = failing([[*left[:cut], *result] for cut in cuts])
             high = min((cut for cut, fails in zip(cuts, results, strict=True) if fails),
                        default=high)  # fmt: skip
             low = max((cut for cut in cuts if cut < high), default=low)
-        found = [left[high - 1], *found]
+        result = [left[high - 1], *result]
         left = left[: high - 1]
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Reruns of a run with settings put back, kept on disk, and what each shows."""
+"""Reruns of a run with settings put back, subset on disk, and what each shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flowzoo.baselines.stats import Gain, paired_gain
 from flowzoo.baselines.why.units import Case, Unit
 from flowzoo.errors import DataError
 
-Kept = frozenset[Unit]
+Subset = frozenset[Unit]
 
 
 class Spent(Exception):
@@ -32,7 +32,7 @@ class Course(NamedTuple):
     """Held-out accuracies of one rerun."""
 
     fell: bool
-    """It fell from the best before, by the rule of `diagnostics.cliff`."""
+    """True if it fell from the best before, by the rule of `diagnostics.cliff`."""
     end: Floats
     """Mean of the last evaluations by problem, (problems,)."""
     scores: Floats
@@ -60,23 +60,23 @@ class Trials:
     minutes: float
     say: Callable[[str], None]
     began: float = field(default_factory=time.monotonic)
-    made: int = 0
+    count: int = 0
     """Reruns that this call has finished."""
-    courses: dict[tuple[Kept, int], Course | None] = field(default_factory=dict)
+    courses: dict[tuple[Subset, int], Course | None] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
         """Seed of the run itself."""
         return int(self.case.run.settings["seed"])
 
-    def run(self, wanted: Sequence[tuple[Kept, int]]) -> None:
-        """Run those of `wanted` that are not known, in parallel.
+    def run(self, pairs: Sequence[tuple[Subset, int]]) -> None:
+        """Run the `pairs` of units and seed that are not known, in parallel.
 
         Raises:
             Spent: the budget is spent before all have ended.
         """
-        new = [key for key in dict.fromkeys(wanted) if key not in self.courses]
-        jobs: dict[tuple[Kept, int], TrainingJob] = {}
+        new = [key for key in dict.fromkeys(pairs) if key not in self.courses]
+        jobs: dict[tuple[Subset, int], TrainingJob] = {}
         for key in new:
             if key[1] == self.seed and key[0] == frozenset(self.case.units):
                 self.courses[key] = read_course(self.case.run)
@@ -85,64 +85,64 @@ class Trials:
             else:
                 jobs[key] = self._job(*key)
         waiting = [job for job in jobs.values() if job.state == "waiting"]
-        refused = self.made + len(waiting) > self.runs
+        refused = self.count + len(waiting) > self.runs
         try:
             if not refused:
                 for job in waiting:  # a rerun that a call has stopped begins anew
                     restart(job.folder)
                 execute(list(jobs.values()), self.workers, self._check_time)
         finally:
-            self.made += sum(job.state in ("finished", "failed") for job in waiting)
+            self.count += sum(job.state in ("finished", "failed") for job in waiting)
             for key, job in jobs.items():
                 self._collect(key, job)
         if refused:
             raise Spent
 
-    def _job(self, kept: Kept, seed: int) -> TrainingJob:
-        config = self.case.config(kept, seed)
+    def _job(self, subset: Subset, seed: int) -> TrainingJob:
+        config = self.case.config(subset, seed)
         name = hashlib.sha256(cell_text(config).encode()).hexdigest()[:12]
-        job = TrainingJob(Cell(name, config), self.case.config(kept, seed, str(self.out / name)))
+        job = TrainingJob(Cell(name, config), self.case.config(subset, seed, str(self.out / name)))
         try:
             job.state = "finished" if job.result.exists() and job.summary() else "waiting"
         except DataError:
             job.state = "waiting"  # its process repairs the summary, or reports the damage
         return job
 
-    def _collect(self, key: tuple[Kept, int], job: TrainingJob) -> None:
+    def _collect(self, key: tuple[Subset, int], job: TrainingJob) -> None:
         if job.state in ("finished", "failed"):
             self.courses[key] = read_course(job.data()) if job.state == "finished" else None
-            self.say(f"{self.made} of at most {self.runs} reruns: {self.words(*key)}")
+            self.say(f"{self.count} of at most {self.runs} reruns: {self.words(*key)}")
 
     def _check_time(self) -> None:
         if time.monotonic() - self.began > 60 * self.minutes:
             raise Spent
 
-    def words(self, kept: Kept, seed: int) -> str:
+    def words(self, subset: Subset, seed: int) -> str:
         """A rerun and its result in words."""
-        left_out = [str(unit) for unit in self.case.units if unit not in kept]
+        left_out = [str(unit) for unit in self.case.units if unit not in subset]
         what = f"without {', '.join(left_out)}" if left_out else "as it was"
-        course = self.courses.get((kept, seed))
-        shown = "cannot be run" if course is None else f"{100 * course.end.mean():.1f} % at the end"
-        return f"{what}, seed {seed}: {shown}{', a fall' if course and course.fell else ''}"
+        course = self.courses.get((subset, seed))
+        result = "cannot be run" if course is None else f"{100 * course.end.mean():.1f} %"
+        return f"{what}, seed {seed}: {result}{', a fall' if course and course.fell else ''}"
 
-    def ends(self, kept: Kept, seed: int) -> Course | None:
+    def ends(self, subset: Subset, seed: int) -> Course | None:
         """The course of a rerun that has ended."""
-        return self.courses.get((kept, seed))
+        return self.courses.get((subset, seed))
 
-    def gain(self, kept: Kept, seed: int) -> Gain | None:
-        """Its end minus that of the run as it was under the same seed, paired by problem."""
-        course, whole = self.ends(kept, seed), self.ends(frozenset(self.case.units), seed)
+    def gain(self, subset: Subset, seed: int) -> Gain | None:
+        """End of a rerun minus that of the run as it was under the same seed, paired by problem."""
+        course, whole = self.ends(subset, seed), self.ends(frozenset(self.case.units), seed)
         if course is None or whole is None:
             return None
         return paired_gain(whole.end.tolist(), course.end.tolist())
 
-    def fails(self, kept: Kept, seed: int) -> bool | None:
+    def fails(self, subset: Subset, seed: int) -> bool | None:
         """True if it fails as the run did; None if it could not be run.
 
         A rerun fails if it falls by the rule of cliffs, or if it stays below the middle between the
         run and the rerun without all units, where these are `THRESHOLD` or more apart.
         """
-        course, gain = self.ends(kept, seed), self.gain(kept, seed)
+        course, gain = self.ends(subset, seed), self.gain(subset, seed)
         whole = self.gain(frozenset(), seed)
         if course is None:
             return None
@@ -150,9 +150,9 @@ class Trials:
             return course.fell
         return whole.mean >= THRESHOLD and whole.low > 0 and gain.mean < whole.mean / 2
 
-    def part(self, kept: Kept, seed: int) -> int | None:
+    def part(self, subset: Subset, seed: int) -> int | None:
         """The first step from which on every evaluation is above that of the run as it was."""
-        course, whole = self.ends(kept, seed), self.ends(frozenset(self.case.units), seed)
+        course, whole = self.ends(subset, seed), self.ends(frozenset(self.case.units), seed)
         if course is None or whole is None:
             return None
         first = None

@@ -1,4 +1,4 @@
-"""What may be put back in a run: its settings that differ from what it would have without them."""
+"""Settings that may be put back in a run: its settings that differ from its automatic ones."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Unit(NamedTuple):
 
     def __str__(self) -> str:
         value = self.value
-        words = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        return f"--{self.setting.replace('_', '-')} {words}"
+        text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        return f"--{self.setting.replace('_', '-')} {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,21 @@ class Case:
     units: Sequence[Unit]
     """Settings that may be put back, the user's functions first."""
 
-    def config(self, kept: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
+    def config(self, subset: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
         """Settings of the rerun that keeps some units and leaves out the others."""
         table = dict(self.grounds)
         for unit in self.units:
-            if unit in kept and isinstance(self.run.settings[unit.setting], list):
+            if unit in subset and isinstance(self.run.settings[unit.setting], list):
                 table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
-            elif unit in kept:
+            elif unit in subset:
                 table[unit.setting] = unit.value
         config = from_table(table, "the settings of the run")
         return replace(config, seed=seed, out=out)
 
-    def plan(self, kept: Iterable[Unit]) -> RunPlan | None:
+    def plan(self, subset: Iterable[Unit]) -> RunPlan | None:
         """The plan of a rerun; None if it would be refused or measured on other problems."""
         try:
-            plan = resolve(self.config(kept, self.run.settings["seed"]))
+            plan = resolve(self.config(subset, self.run.settings["seed"]))
             return plan if held_out(plan) == self.run.problem_set else None
         except FlowzooError:
             return None
@@ -100,7 +100,7 @@ def open_case(run: RunData) -> Case:
         )
     _check_same_tools(run)
     PERMISSION.note(f"{where}/run.json", run.settings)
-    given = _given(run.settings)
+    given = _record_differences(run.settings)
     grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
     units = [unit for name, value in given.items() if name not in GROUNDS
              for unit in _split(name, value)]  # fmt: skip
@@ -133,8 +133,8 @@ def _check_same_tools(run: RunData) -> None:
             )
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    # Automatic values, which the record has too, are found to change nothing by `_counts`.
+def _record_differences(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Automatic values, which the record has too, turn out to change nothing by `_counts`.
     usual = TrainConfig()
     return {
         field.name: settings[field.name]
