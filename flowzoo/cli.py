@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.commands.stopping import STOP, kept_by
+from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
 from flowzoo.start import is_command

@@ -2,7 +2,8 @@
 
 A KeyboardInterrupt in the middle of an import passes through other libraries, which may catch or
 replace it, so a handler ends the process until the command handles signals itself
-(`flowzoo.commands.stopping`). Before this file is imported, Ctrl-C shows a traceback of Python.
+(`flowzoo.commands.progress.stopping`). Before this file is imported, Ctrl-C shows a traceback of
+Python.
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ LINES = {
     "matrix learning --dry-run": "torch",
     "report ev": "", "report run": "scipy", "report run --png plots": "matplotlib",
     "swap run": "torch",
+    "why run": "torch",
     "export run --policy shared --out out": "torch",
     "dataset ev --out set": "pyarrow",
     "serve single --policy openai:m@http://127.0.0.1:9/v1": "starlette",

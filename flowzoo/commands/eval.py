@@ -35,8 +35,8 @@ from flowzoo.commands.policies import (
 )
 from flowzoo.commands.problems import ProblemOptions, build_played, chosen_problems, grading_of
 from flowzoo.commands.progress.shown import episode_progress, to_stderr
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder, program_name
-from flowzoo.commands.stopping import interruptible
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 

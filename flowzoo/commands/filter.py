@@ -18,8 +18,8 @@ from flowzoo.commands.policies import (
 )
 from flowzoo.commands.problems import ProblemOptions, build_workflow, chosen_problems, grading_of
 from flowzoo.commands.progress.shown import episode_progress
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder
-from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:

@@ -39,6 +39,9 @@ COMMANDS = {
         "Train every cell of an experiment matrix in parallel; repeat the command to resume."
     ),
     "report": "Write the HTML report of a run, a matrix or an evaluation.",
+    "why": (
+        "Find what broke a run: run it again with settings put back; repeat the command to resume."
+    ),
     "swap": "Evaluate a finished run with each pair of roles' policies exchanged.",
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"

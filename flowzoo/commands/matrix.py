@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from flowzoo.baselines.matrix.failures import FILE, as_record
 from flowzoo.commands.progress.matrix import live_table, plan_text
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import CodeOptions, check_count, check_folder, quiet_transformers
-from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError, need_module
 from flowzoo.files import replace_text, write_json
 from flowzoo.provenance import usable_cores

@@ -9,8 +9,8 @@ from functools import partial
 
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count
-from flowzoo.commands.stopping import interruptible
 from flowzoo.envs.episode.watchdog import watch
 from flowzoo.envs.settings import check_number
 from flowzoo.errors import UsageError

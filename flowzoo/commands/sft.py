@@ -17,6 +17,7 @@ from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.problems import grading_of
 from flowzoo.commands.progress.shown import step_progress
+from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import (
     check_start,
     held_out_line,
@@ -24,7 +25,6 @@ from flowzoo.commands.shared import (
     program_name,
     quiet_transformers,
 )
-from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
 if TYPE_CHECKING:

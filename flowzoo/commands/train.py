@@ -21,6 +21,7 @@ from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocke
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
+from flowzoo.commands.progress.stopping import STOP, interruptible
 from flowzoo.commands.shared import (
     CodeOptions,
     check_start,
@@ -30,7 +31,6 @@ from flowzoo.commands.shared import (
     program_name,
     quiet_transformers,
 )
-from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection

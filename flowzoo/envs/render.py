@@ -9,8 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
@@ -29,6 +27,7 @@ from flowzoo.errors import need_module
 from flowzoo.extras import is_installed
 
 if TYPE_CHECKING:
+    import numpy as np
     from PIL.ImageFont import FreeTypeFont
     from rich.console import Console
     from rich.text import Text
@@ -300,6 +299,7 @@ def picture_font() -> FreeTypeFont:
 def to_array(episode: Episode) -> np.ndarray:
     """The newest lines of the transcript: uint8 of shape (HEIGHT, WIDTH, 3), red, green, blue."""
     font = picture_font()
+    import numpy as np
     from PIL import Image, ImageDraw
 
     columns = int((WIDTH - 2 * MARGIN) / font.getlength("M"))

@@ -15,8 +15,8 @@ from flowzoo.agents.specs import FORMS
 from flowzoo.agents.traits import has_bfloat16
 from flowzoo.commands import doctor, line
 from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.progress.stopping import StopSignals
 from flowzoo.commands.shared import program_name
-from flowzoo.commands.stopping import StopSignals
 from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
 from flowzoo.envs.tasks import TASKS
@@ -26,8 +26,8 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
-    "matrix", "report", "swap", "export", "serve", "dataset", "new", "doctor", "sandbox build",
-    "sandbox check", "completion",
+    "matrix", "report", "why", "swap", "export", "serve", "dataset", "new", "doctor",
+    "sandbox build", "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
 

@@ -1,0 +1,139 @@
+"""From a run to the settings that break it, and a change that was run and mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from flowzoo.baselines.diagnostics.cliff import THRESHOLD
+from flowzoo.baselines.why.search import smallest_failing
+from flowzoo.baselines.why.trials import Spent, Subset, Trials
+from flowzoo.baselines.why.units import Unit
+
+Verdict = Literal["sound", "explained", "not in the settings", "undecided"]
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Verdict of the reruns, with its evidence."""
+
+    verdict: Verdict = "undecided"
+    fell: bool = False
+    culprits: list[list[Unit]] = field(default_factory=list)
+    """Smallest sets that each break a run by themselves."""
+    change: list[Unit] = field(default_factory=list)
+    """Settings to leave out, which was run and mended."""
+    confirmed: bool = False
+    """A second seed agrees with the culprits and with the change."""
+    seeds: bool = True
+    """The run fails under a second seed too."""
+    remaining: list[Unit] = field(default_factory=list)
+    """Settings that a search without an end has left."""
+    parted: int | None = None
+    """First step from which on the mended rerun is above the run."""
+
+
+def explain(trials: Trials) -> Explanation:
+    """Search within the budget of `trials`."""
+    explanation, everything = Explanation(), frozenset(trials.case.units)
+    explanation.remaining = list(trials.case.units)
+    trials.run([(everything, trials.seed)])
+    course = trials.ends(everything, trials.seed)
+    assert course is not None  # `open_case` has looked
+    explanation.fell = course.fell
+    try:
+        _explain(trials, explanation, everything)
+    except Spent:
+        explanation.verdict = "undecided"
+    return explanation
+
+
+def _explain(trials: Trials, explanation: Explanation, everything: Subset) -> None:
+    seed, second = trials.seed, trials.seed + 1
+    if not everything:
+        explanation.verdict = "not in the settings" if explanation.fell else "sound"
+        return
+    trials.run([(frozenset(), seed)])
+    if not trials.fails(everything, seed):
+        explanation.verdict, explanation.remaining = "sound", []
+        return
+    if trials.fails(frozenset(), seed) is not False or _is_worse(trials, seed):
+        explanation.verdict, explanation.remaining = "not in the settings", []
+        return
+    trials.run([(frozenset(), second), (everything, second)])
+    explanation.seeds = bool(trials.fails(everything, second))
+    if not explanation.seeds and not explanation.fell:
+        explanation.verdict, explanation.remaining = "sound", []  # the lower end was the seed's
+        return
+    whole: list[Unit] = list(trials.case.units)
+    while trials.fails(frozenset(whole), seed):  # causes may stand beside each other
+        explanation.remaining = whole
+        culprit = smallest_failing(
+            whole, lambda sets: _failing(trials, sets, explanation), trials.workers
+        )
+        explanation.culprits.append(culprit)
+        explanation.remaining = culprit
+        change = _change(trials, whole, culprit)
+        whole = [unit for unit in whole if unit not in change]
+        explanation.change += change
+        trials.run([(frozenset(whole), seed)])
+    _confirm(trials, explanation, frozenset(whole), second)
+
+
+def _is_worse(trials: Trials, seed: int) -> bool:
+    whole = trials.gain(frozenset(), seed)
+    return whole is not None and whole.high < -THRESHOLD
+
+
+def _failing(trials: Trials, sets: list[list[Unit]], explanation: Explanation) -> list[bool]:
+    trials.run([(frozenset(units), trials.seed) for units in sets])
+    results = [trials.fails(frozenset(units), trials.seed) is True for units in sets]
+    failed = [units for units, fails in zip(sets, results, strict=True) if fails]
+    explanation.remaining = min([explanation.remaining, *failed], key=len)
+    return results
+
+
+def _change(trials: Trials, whole: Sequence[Unit], culprit: Sequence[Unit]) -> list[Unit]:
+    """The first unit of a culprit whose absence mends, or the whole culprit."""
+    rests = [frozenset(unit for unit in whole if unit != member) for member in culprit]
+    trials.run([(rest, trials.seed) for rest in rests])
+    for member, rest in zip(culprit, rests, strict=True):
+        if trials.fails(rest, trials.seed) is False:
+            return [member]
+    return list(culprit)
+
+
+def _confirm(trials: Trials, explanation: Explanation, mended: Subset, second: int) -> None:
+    sets = [frozenset(culprit) for culprit in explanation.culprits]
+    trials.run([(mended, second), *((subset, second) for subset in sets)])
+    explanation.confirmed = trials.fails(mended, second) is False and all(
+        trials.fails(subset, second) for subset in sets
+    )
+    explanation.verdict = "explained" if explanation.confirmed else "undecided"
+    explanation.remaining = (
+        [] if explanation.confirmed else [unit for units in explanation.culprits for unit in units]
+    )
+    explanation.parted = trials.part(mended, trials.seed)
+
+
+def as_json(trials: Trials, explanation: Explanation) -> dict[str, Any]:
+    """The explanation and every rerun as plain values."""
+    rows: list[dict[str, Any]] = []
+    for (subset, seed), course in trials.courses.items():
+        gain = trials.gain(subset, seed)
+        rows.append(
+            {
+                "left_out": [str(unit) for unit in trials.case.units if unit not in subset],
+                "seed": seed,
+                "fails": trials.fails(subset, seed),
+                "fell": None if course is None else course.fell,
+                "end": None if course is None else float(course.end.mean()),
+                "gain": None if gain is None else gain._asdict(),
+            }
+        )
+    facts: dict[str, Any] = dict(asdict(explanation))
+    facts["culprits"] = [[str(unit) for unit in units] for units in explanation.culprits]
+    for name in ("change", "remaining"):
+        facts[name] = [str(unit) for unit in getattr(explanation, name)]
+    return {**facts, "reruns": rows, "made": trials.count}

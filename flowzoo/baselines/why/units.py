@@ -1,0 +1,179 @@
+"""Settings that may be put back in a run: its settings that differ from its automatic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from flowzoo.agents.evaluation.protocol import problem_set
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.diagnostics.cliff import EARLIEST
+from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.file import from_table
+from flowzoo.baselines.settings.options import EvaluationOptions, ProcessOptions, ScaleOptions
+from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.functions import PERMISSION
+from flowzoo.provenance import describe_run
+
+KINDS = (EvaluationOptions, ProcessOptions, ScaleOptions)
+GROUNDS = {
+    *(field.name for kind in KINDS for field in fields(kind)),
+    "workflow", "task", "env", "program", "sandbox", "max_calls", "judge", "model", "models",
+    "steps", "token_budget", "stop_at", "stop_on", "stop_patience",
+}  # fmt: skip
+"""Settings that say what is learned, for how long, where, and how it is measured."""
+FUNCTIONS = ("reward", "loss", "advantage_function", "callback")
+
+
+class Unit(NamedTuple):
+    """A setting, or one of the words of a setting, as a run was given it."""
+
+    setting: str
+    value: Any
+
+    def __str__(self) -> str:
+        value = self.value
+        text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        return f"--{self.setting.replace('_', '-')} {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run to explain."""
+
+    run: RunData
+    grounds: Mapping[str, Any]
+    """Settings that every rerun keeps."""
+    units: Sequence[Unit]
+    """Settings that may be put back, the user's functions first."""
+
+    def config(self, subset: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
+        """Settings of the rerun that keeps some units and leaves out the others."""
+        table = dict(self.grounds)
+        for unit in self.units:
+            if unit in subset and isinstance(self.run.settings[unit.setting], list):
+                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
+            elif unit in subset:
+                table[unit.setting] = unit.value
+        config = from_table(table, "the settings of the run")
+        return replace(config, seed=seed, out=out)
+
+    def plan(self, subset: Iterable[Unit]) -> RunPlan | None:
+        """The plan of a rerun; None if it would be refused or measured on other problems."""
+        try:
+            plan = resolve(self.config(subset, self.run.settings["seed"]))
+            return plan if held_out(plan) == self.run.problem_set else None
+        except FlowzooError:
+            return None
+
+
+def as_list(value: Any) -> list[Any]:
+    """The words of a unit."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def held_out(plan: RunPlan) -> str:
+    """Identity of the held-out problems of a plan."""
+    config = plan.config
+    problems = distinct_problems(
+        plan.workflow.task, config.eval_split, config.eval_problems, option="--eval-problems"
+    )
+    return problem_set(problems)
+
+
+def open_case(run: RunData) -> Case:
+    """Find what may be put back in a finished run.
+
+    Raises:
+        UsageError: it has not ended, has too few evaluations, or cannot be repeated here.
+    """
+    where = str(run.folder)
+    if run.summary is None:
+        raise UsageError(f"{where} has not ended: wait for it, or repeat its command to resume it")
+    if len(run.steps) < EARLIEST:
+        raise UsageError(
+            f"{where} has fewer than {EARLIEST} evaluations, which show no fall: train it again "
+            "with --eval-every 1"
+        )
+    _check_same_tools(run)
+    PERMISSION.note(f"{where}/run.json", run.settings)
+    given = _record_differences(run.settings)
+    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
+    units = [unit for name, value in given.items() if name not in GROUNDS
+             for unit in _split(name, value)]  # fmt: skip
+    units.sort(key=lambda unit: (unit.setting not in FUNCTIONS, unit.setting))
+    case = Case(run, grounds, units)
+    plan = resolve(case.config(units, run.settings["seed"]))
+    changed = [
+        name
+        for name, digest in {**plan.hooks.record(), **plan.workflow.functions}.items()
+        if run.provenance.get("hooks", {}).get(name) != digest
+    ]
+    if changed:
+        raise UsageError(
+            f"{changed[0]} has changed since {where} was trained: restore its file, or train the "
+            "run again with the present one"
+        )
+    case = replace(case, units=[unit for unit in units if _counts(case, unit, plan)])
+    return _with_grounds(case)
+
+
+def _check_same_tools(run: RunData) -> None:
+    now = describe_run()
+    for name in ("versions", "machine"):
+        before, after = run.provenance.get(name), now.get(name)
+        if before is not None and before != after:
+            raise UsageError(
+                f"{run.folder} was trained with other versions or on another machine ({before} "
+                f"and now {after}), so reruns cannot be compared with it: train it again here, "
+                "and explain that run"
+            )
+
+
+def _record_differences(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Automatic values, which the record has too, turn out to change nothing by `_counts`.
+    usual = TrainConfig()
+    return {
+        field.name: settings[field.name]
+        for field in fields(TrainConfig)
+        if field.name in settings and as_plain(getattr(usual, field.name)) != settings[field.name]
+    }
+
+
+def as_plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _split(name: str, value: Any) -> list[Unit]:
+    if isinstance(value, list) and value and name != "sharing" and isinstance(value[0], str):
+        return [Unit(name, word) for word in value]
+    return [Unit(name, tuple(value) if isinstance(value, list) else value)]
+
+
+def _counts(case: Case, unit: Unit, plan: RunPlan) -> bool:
+    """True if the run would have other settings without a unit, or would be refused."""
+    try:
+        config = case.config([other for other in case.units if other != unit], plan.config.seed)
+        return resolve(config).config != plan.config
+    except FlowzooError:
+        return True
+
+
+def _with_grounds(case: Case) -> Case:
+    """Move units without which no rerun would be like the run to its grounds."""
+    fixed = list(case.units) if case.plan(()) is None else []
+    for unit in list(fixed) * 2:  # one may depend on another that comes later
+        if unit in fixed and case.plan([other for other in fixed if other != unit]) is not None:
+            fixed.remove(unit)
+    grounds = dict(case.grounds)
+    for unit in fixed:
+        if isinstance(case.run.settings[unit.setting], list):
+            grounds[unit.setting] = [*grounds.get(unit.setting, []), *as_list(unit.value)]
+        else:
+            grounds[unit.setting] = unit.value
+    units = [unit for unit in case.units if unit not in fixed]
+    return replace(case, grounds=grounds, units=units)
