@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,30 +54,16 @@ def run(options: Options) -> int:
     if out.resolve().is_relative_to(folder):
         raise UsageError(f"--out {out} is in the run, of which nothing is changed: choose another")
     note = f"finished reruns are kept in {out}; the same command resumes"
+    quiet_transformers()
+    from flowzoo.baselines.why.explain import explain_run
+
     with interruptible(lambda: note):
-        facts = explain_run(options, out)
+        facts = explain_run(
+            options.run, out, workers=options.jobs or usable_cores(), runs=options.runs,
+            minutes=options.minutes, say=to_stderr,
+        )  # fmt: skip
     print(json.dumps(facts) if options.json else as_text(facts))
     return 0
-
-
-def explain_run(options: Options, out: Path) -> dict[str, Any]:
-    """Explain a run, and write the result as `why.json`."""
-    quiet_transformers()
-    from flowzoo.baselines.run.reading import read_run
-    from flowzoo.baselines.why.explain import as_json, explain
-    from flowzoo.baselines.why.trials import Trials
-    from flowzoo.baselines.why.units import open_case
-    from flowzoo.files import write_json
-
-    case = open_case(read_run(options.run, str(options.run)))
-    workers = options.jobs or usable_cores()
-    trials = Trials(case, out, workers, options.runs, options.minutes, to_stderr)
-    explanation = explain(trials)
-    minutes = round((time.monotonic() - trials.began) / 60, 1)
-    facts = {"run": str(options.run), **as_json(trials, explanation), "minutes": minutes}
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "why.json", facts)
-    return facts
 
 
 def as_text(facts: Mapping[str, Any]) -> str:

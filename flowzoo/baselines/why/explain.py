@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.baselines.diagnostics.cliff import THRESHOLD
+from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.why.search import smallest_failing
 from flowzoo.baselines.why.trials import Spent, Subset, Trials
-from flowzoo.baselines.why.units import Unit
+from flowzoo.baselines.why.units import Unit, open_case
+from flowzoo.files import write_json
 
 Verdict = Literal["sound", "explained", "not in the settings", "undecided"]
 
@@ -32,6 +36,32 @@ class Explanation:
     """Settings that a search without an end has left."""
     parted: int | None = None
     """First step from which on the mended rerun is above the run."""
+
+
+def explain_run(
+    folder: Path, out: Path, *, workers: int, runs: int, minutes: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Explain the run in `folder` by reruns in `out`, and write the result as `why.json` there.
+
+    Args:
+        folder: a finished run; nothing in it is changed.
+        out: keeps finished reruns, which later calls read.
+        workers: number of reruns at once.
+        runs: most reruns of this call.
+        minutes: most minutes of this call.
+        say: gets a line for every rerun that has ended.
+
+    Raises:
+        UsageError: the run cannot be explained here; the message says what can be done.
+    """
+    case = open_case(read_run(folder, str(folder)))
+    trials = Trials(case, out, workers, runs, minutes, say)
+    explanation = explain(trials)
+    spent = round((time.monotonic() - trials.began) / 60, 1)
+    facts = {"run": str(folder), **as_json(trials, explanation), "minutes": spent}
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "why.json", facts)
+    return facts
 
 
 def explain(trials: Trials) -> Explanation:

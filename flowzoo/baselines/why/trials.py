@@ -19,7 +19,7 @@ from flowzoo.baselines.matrix.run import execute
 from flowzoo.baselines.run.directory import restart
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import Gain, paired_gain
-from flowzoo.baselines.why.units import Case, Unit
+from flowzoo.baselines.why.units import ReversibleRun, Unit
 from flowzoo.errors import DataError
 
 Subset = frozenset[Unit]
@@ -54,7 +54,7 @@ def read_course(run: RunData) -> Course | None:
 class Trials:
     """Runs reruns within a budget; finished ones are read from `out`."""
 
-    case: Case
+    case: ReversibleRun
     out: Path
     workers: int
     runs: int

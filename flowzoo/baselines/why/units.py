@@ -41,7 +41,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReversibleRun:
     """A run to explain."""
 
     run: RunData
@@ -84,7 +84,7 @@ def held_out(plan: RunPlan) -> str:
     return problem_set(problems)
 
 
-def open_case(run: RunData) -> Case:
+def open_case(run: RunData) -> ReversibleRun:
     """Find what may be put back in a finished run.
 
     Raises:
@@ -105,7 +105,7 @@ def open_case(run: RunData) -> Case:
     units = [unit for name, value in given.items() if name not in GROUNDS
              for unit in _split(name, value)]  # fmt: skip
     units.sort(key=lambda unit: (unit.setting not in FUNCTIONS, unit.setting))
-    case = Case(run, grounds, units)
+    case = ReversibleRun(run, grounds, units)
     plan = resolve(case.config(units, run.settings["seed"]))
     changed = [
         name
@@ -154,7 +154,7 @@ def _split(name: str, value: Any) -> list[Unit]:
     return [Unit(name, tuple(value) if isinstance(value, list) else value)]
 
 
-def _counts(case: Case, unit: Unit, plan: RunPlan) -> bool:
+def _counts(case: ReversibleRun, unit: Unit, plan: RunPlan) -> bool:
     """True if the run would have other settings without a unit, or would be refused."""
     try:
         config = case.config([other for other in case.units if other != unit], plan.config.seed)
@@ -163,7 +163,7 @@ def _counts(case: Case, unit: Unit, plan: RunPlan) -> bool:
         return True
 
 
-def _with_grounds(case: Case) -> Case:
+def _with_grounds(case: ReversibleRun) -> ReversibleRun:
     """Move units without which no rerun would be like the run to its grounds."""
     fixed = list(case.units) if case.plan(()) is None else []
     for unit in list(fixed) * 2:  # one may depend on another that comes later
