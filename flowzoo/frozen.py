@@ -1,7 +1,7 @@
 """Frozen dataclasses, and tuples with names, that are made by the hundred thousand.
 
 The `__init__` of one calls `object.__setattr__` for every field. A dataclass of the same slots that
-is not frozen stores them as any class does, at a quarter of the cost (of `Call`, with 29 fields),
+is not frozen stores them as any class does, at a quarter of the cost (of `Call`, with 35 fields),
 and an object of it may then become one of the frozen class: the layout is the same.
 """
 

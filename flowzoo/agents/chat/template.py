@@ -27,6 +27,7 @@ from flowzoo.agents.chat.thoughts import (
 from flowzoo.agents.chat.writers import (
     TextSpans,
     go_on_from,
+    has_other_marks,
     join_spans,
     mark_texts,
     text_spans,
@@ -432,13 +433,13 @@ class ChatTokenizer:
         new = {
             key: (form.messages, variables)
             for key, form, (_, variables) in zip(keys, forms, filled, strict=True)
-            if key not in self._patterns
+            if key not in self._patterns and not has_other_marks(key, form)
         }
         patterns = self._patterns | dict(
             zip(new, render(self.tokenizer, list(new.values())), strict=True)
         )
         spans = [
-            text_spans(text, patterns[key], form.texts)
+            text_spans(text, patterns[key], form.texts) if key in patterns else None
             for text, key, form in zip(texts, keys, forms, strict=True)
         ]
         # A template with the date writes other things the next day.

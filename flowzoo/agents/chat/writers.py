@@ -50,6 +50,11 @@ def mark_texts(messages: Sequence[Mapping[str, Any]]) -> MarkedChat:
     return MarkedChat([mark_fields(message) for message in messages], texts)
 
 
+def has_other_marks(chat: object, form: MarkedChat) -> bool:
+    """True if what is no text of a message in a marked `chat`, as a call's arguments, has marks."""
+    return len(_MARK.findall(repr(chat))) != len(form.texts)
+
+
 def text_spans(prompt: str, pattern: str, texts: Sequence[str]) -> TextSpans | None:
     """Find the texts of messages in a prompt by its rendering with marks, `pattern`.
 

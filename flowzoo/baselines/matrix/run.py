@@ -46,13 +46,13 @@ def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
 
 
 def check_models(runs: Sequence[TrainingJob]) -> None:
-    """Refuse models that are other ones than begun runs have, which others are compared with."""
-    checked: set[str] = set()
-    for run in runs:
+    """Refuse models that are other ones than begun runs have, if others are to be compared."""
+    checked: set[tuple[str, str]] = set()
+    for run in runs if any(run.state != "finished" for run in runs) else ():
         earlier = _earlier(run.folder)
         for model in earlier.models.values() if earlier else ():
-            if model.digest not in checked:
-                checked.add(model.digest)
+            if (model.location, model.digest) not in checked:
+                checked.add((model.location, model.digest))
                 model.check(f"the run in {run.folder}")
 
 

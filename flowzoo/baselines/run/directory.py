@@ -71,7 +71,7 @@ def row_key(call: Call) -> RowKey:
 def plain(
     record: EpisodeRecord, advantages: Mapping[RowKey, float] | None = None
 ) -> dict[str, Any]:
-    """An episode as JSON without token ids and log-probs; of training, with `advantages`."""
+    """An episode as JSON with writers of tokens in place of ids; of training, with `advantages`."""
     row = record.to_json()
     for call, saved in zip(record.calls, row["calls"], strict=True):
         saved["output_tokens"], saved["prompt_tokens"] = call.output_tokens, call.prompt_tokens

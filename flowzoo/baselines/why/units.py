@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.evaluation.protocol import problem_set
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.cliff import EARLIEST
+from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
@@ -93,12 +94,15 @@ def open_case(run: RunData) -> ReversibleRun:
     where = str(run.folder)
     if run.summary is None:
         raise UsageError(f"{where} has not ended: wait for it, or repeat its command to resume it")
+    _check_same_tools(run)
+    earlier = earlier_run(run.folder)
+    for model in earlier.models.values() if earlier else ():
+        model.check(f"the run in {where}")
     if len(run.steps) < EARLIEST:
         raise UsageError(
             f"{where} has fewer than {EARLIEST} evaluations, which show no fall: train it again "
             "with --eval-every 1"
         )
-    _check_same_tools(run)
     PERMISSION.note(f"{where}/run.json", run.settings)
     given = _record_differences(run.settings)
     grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
@@ -112,10 +116,12 @@ def open_case(run: RunData) -> ReversibleRun:
         for name, digest in {**plan.hooks.record(), **plan.workflow.functions}.items()
         if run.provenance.get("hooks", {}).get(name) != digest
     ]
+    if plan.workflow.prompts_id != run.summary.get("protocol", {}).get("prompts"):
+        changed.append("text of a prompt")
     if changed:
         raise UsageError(
-            f"{changed[0]} has changed since {where} was trained: restore its file, or train the "
-            "run again with the present one"
+            f"the {changed[0]} has changed since {where} was trained: restore its file, or train "
+            "the run again with the present one"
         )
     case = replace(case, units=[unit for unit in units if _counts(case, unit, plan)])
     return _with_grounds(case)

@@ -87,6 +87,17 @@ def test_a_template_that_changes_with_the_text_is_not_guessed():
     assert chat.measure(asked("12 + 34 + 5")).writers == ()
 
 
+@pytest.mark.parametrize("number", [0, 9, 10**30])
+def test_arguments_of_calls_that_look_like_marks_leave_the_writers_unknown(number):
+    chat, _ = open_chat("llama-3")
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": "print(1)"}}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    turns = [*asked(f"Qz{number}zQ"), said, {"role": "tool", "content": "1"}]
+    assert chat.measure(turns).writers
+    call["function"]["arguments"] = {"x": f"print('Qz{number}zQ')"}
+    assert chat.measure(turns).writers == ()
+
+
 async def test_recorded_rows_keep_who_wrote_each_token():
     workflow = make_workflow("eval_opt", "math")
     problem = workflow.task.problem(0, "train")

@@ -146,6 +146,7 @@ PLACES: dict[str, tuple[str, Callable[[], object]]] = {
     ),
     "sft": ("the run in sft", lambda: SupervisedTrainer(WARM_START)),
     "swap": ("the run in lora", lambda: command("swap lora")),
+    "why": ("the run in lora", lambda: command("why lora")),
     "export": ("the adapter in .*", lambda: command("export lora --merge --out new")),
     "eval of a run": (
         "the adapter in .*",

@@ -48,7 +48,7 @@ def test_the_rate_is_found_and_a_change_that_was_run_mends(fallen, capsys):
     assert digests(fallen) == before
 
 
-@pytest.mark.parametrize("case", ["unfinished", "versions", "evaluations"])
+@pytest.mark.parametrize("case", ["unfinished", "versions", "evaluations", "prompts"])
 def test_a_run_that_cannot_be_explained_says_what_can_be_done(case, fallen, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(fallen, run)
@@ -58,10 +58,15 @@ def test_a_run_that_cannot_be_explained_says_what_can_be_done(case, fallen, tmp_
     elif case == "versions":
         record["provenance"]["versions"]["torch"] = "1.0"
         (run / "run.json").write_text(json.dumps(record))
+    elif case == "prompts":
+        summary = json.loads((run / "summary.json").read_text())
+        summary["protocol"]["prompts"] = "single_v0@1:others"
+        (run / "summary.json").write_text(json.dumps(summary))
     else:
         rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
         (run / "metrics.jsonl").write_text("".join(rows[:1]))
     expected = {"unfinished": "has not ended: wait", "versions": "train it again here",
-                "evaluations": "fewer than 3 evaluations"}[case]  # fmt: skip
+                "evaluations": "fewer than 3 evaluations",
+                "prompts": "the text of a prompt has changed"}[case]  # fmt: skip
     with pytest.raises(UsageError, match=expected):
         open_case(read_run(run, "run"))
