@@ -209,14 +209,14 @@ _UNSAID = re.compile(
 _IS: Final = r"is|are|was|were|equals|has|gives|would be|will be|must be|to be"
 # Before a value: words that deny or doubt it, compute with it, or list it beside another value.
 _UNCLAIMED = re.compile(
-    rf"(?i)\b(?:{_DOUBTS}|if\b.*\bwere|without\b.*\bwould be)\b"
+    rf"(?i)\b(?:{_DOUBTS}|if\b.*\bwere)\b|^\W*without\b.*\bwould be\b"
     r"|^\W*(?:(?:no|none|nothing|neither)\b|(?:or|and)\W*$)"
-    rf"|\b(?:(?:{NEGATIONS})\b|\w+n't\b)(?!.*\b(?:{_IS})\b)|\bof the answer\b|-$"
-    r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than|differs from"
-    r"|could be|close to|except|exclude|eliminate|reject)\W*$"
+    rf"|\b(?:(?:{NEGATIONS})\b|\w+n't\b)(?!.*\b(?:{_IS})\b|.* than\W*$)|\bof the answer\b|-$"
+    r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than"
+    r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
 )
 # Clauses before that of a value.
-_CLAUSES = re.compile(r"(?s).*(?<!say)[,;:]")
+_CLAUSES = re.compile(r"(?s)\A.*(?<!say)(?:[,;:]|\bso\b|\band\b(?=\W*[A-Za-z]{2}))")
 # Before "answer": words that deny or doubt it, or make it something else.
 _BESIDE = re.compile(
     rf"(?i)\b(?:(?:(?:{_DOUBTS}|{NEGATIONS})\b|say,)(?: \w+)*|of the(?: final)?) $"
@@ -525,7 +525,7 @@ def _is_unclaimed(sentence: str, start: int) -> bool:
     others = (*_MATH.finditer(sentence, 0, start), *_NUMBER.finditer(sentence, 0, start))
     led = sentence[max((match.end() for match in others), default=0) : start]
     led = _CLAUSES.sub("", led)
-    return _UNCLAIMED.search(led) is not None or _is_aside(led)
+    return _UNCLAIMED.search(led) is not None or (bool(others) and _is_aside(led))
 
 
 def _is_aside(led: str) -> bool:
