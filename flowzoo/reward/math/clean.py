@@ -50,7 +50,7 @@ def plain_width(text: str) -> str:
 
 _THUS = re.compile(r"(?:=(?!=)>?|∴|\\therefore(?![A-Za-z]))\s*(?=\S)")
 _AMOUNT: Final = (
-    r"\b(?:increased?|decreased?|rise|drop|gain|loss|profit|discount|total|value) (?:of|by)"
+    r"\b(?:increase|decrease|rise|drop|gain|loss|profit|discount|total|value) (?:of|by)"
 )
 _INTRODUCTION = re.compile(
     r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{(?P<words>[A-Za-z' ]{0,60}"

@@ -80,8 +80,9 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
         a, b = _signed(a, b), _signed(b, a)
-    if a.shape != b.shape and ("-" in (a.shape, b.shape) or "multiple" in (a.unit, b.unit)):
-        return False  # an increase and a decrease, or a factor
+    is_factor = a.shape != b.shape and "multiple" in (a.unit, b.unit)
+    if is_factor or {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
+        return False
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
         return False
     verdict = same_function(a.node, b.node)

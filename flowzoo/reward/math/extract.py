@@ -18,7 +18,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, repaired
 from flowzoo.reward.math.phrases import phrase_form
 from flowzoo.reward.math.sorts import read_sort
-from flowzoo.reward.math.vocabulary import DENIALS, NEGATIONS
+from flowzoo.reward.math.vocabulary import NEGATIONS
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -193,20 +193,34 @@ _PHRASE = re.compile(
 # Marks of emphasis and of code, and what the last of them holds.
 _EMPHASIS = re.compile(r"(\*\*|__|`)((?:(?!\1)[^\n])+)\1")
 _EMPHASIZED = re.compile(rf"{_EMPHASIS.pattern}[\s.!)]*$")
-# Words by which a sentence says something else than the words at its end.
+# Words that doubt what is said behind them.
 _DOUBTS: Final = (
-    rf"{DENIALS}|unless|suppose|assum\w+|why|wrong\w*|false\w*|fails?|doubt\w*|rule out|mistake"
-    r"|opposite|contra\w+|negation|complement|rather|instead|might|could|would|hardly|differs?"
-    r"|close|say|think"
+    r"unless|suppose|assum\w+|why|doubt\w*|rule out|mistake|contra\w+|might|hardly|fails? to"
+    r"|(?:would|some|students?) (?:say|think)"
+    r"|(?:wrong|incorrect|false) (?:answer|value|result|one|that|to)"
+    r"|(?:not|\w+n't) (?:sure|certain|true|clear)"
 )
-_UNSAID = re.compile(rf"(?i)\b(?:{_DOUBTS}|if|the square of|number of)\b|n't\b|\?")
+_DOUBTED = re.compile(rf"(?i)\b(?:{_DOUBTS})\b")
+# Words by which a sentence says something else than the words at its end.
+_UNSAID = re.compile(
+    rf"(?i)\b(?:{NEGATIONS}|if|think|fails?|opposite|negation|complement|could|differs?"
+    r"|the square of|number of)\b|n't\b|\?"
+)
+_IS: Final = r"is|are|was|were|equals|has|gives|would be|will be|must be|to be"
 # Before a value: words that deny or doubt it, compute with it, or list it beside another value.
 _UNCLAIMED = re.compile(
-    rf"(?i)\b(?:{_DOUBTS})\b|n't\b|^\W*\b(?:or|and)\W*$|\bof the answer\b|-$"
-    r"|\b(?:(?:negative|inverse|reciprocal|half) of|twice|divided by)\W*$"
+    rf"(?i)\b(?:{_DOUBTS}|if\b.*\bwere)\b|^\W*without\b.*\bwould be\b"
+    r"|^\W*(?:(?:no|none|nothing|neither)\b|(?:or|and)\W*$)"
+    rf"|\b(?:(?:{NEGATIONS})\b|\w+n't\b)(?!.*\b(?:{_IS})\b|.* than\W*$)|\bof the answer\b|-$"
+    r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than"
+    r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
 )
+# Clauses before that of a value.
+_CLAUSES = re.compile(r"(?s)\A.*(?<!say)(?:[,;:]|\bso\b|\band\b(?=\W*[A-Za-z]{2}))")
 # Before "answer": words that deny or doubt it, or make it something else.
-_BESIDE = re.compile(rf"(?i)\b(?:(?:(?:{_DOUBTS})\b|say,)(?: \w+)*|of the(?: final)?) $")
+_BESIDE = re.compile(
+    rf"(?i)\b(?:(?:(?:{_DOUBTS}|{NEGATIONS})\b|say,)(?: \w+)*|of the(?: final)?) $"
+)
 # Before a number: its name, which tells it from another value.
 _EXTREME = re.compile(r"(?i)\b(m(?:ax|in)(?:imum)?)(?: value)?(?: is)?:?\W*$")
 # Behind a value: words that deny or doubt it.
@@ -394,7 +408,7 @@ def answer_phrase(text: str) -> str | None:
 
 def _in_words(sentence: str) -> str | None:
     # What a sentence says in words: all of it, or what it ends with, emphasized or behind a verb.
-    if len(sentence) > 2 * _SHORT:
+    if len(sentence) > 2 * _SHORT or _DOUBTED.search(sentence):
         return None
     whole = _EMPHASIS.sub(r"\2", sentence)
     if _is_phrase(whole):
@@ -506,10 +520,12 @@ def formulas_of(text: str) -> list[str]:
 
 
 def _is_unclaimed(sentence: str, start: int) -> bool:
-    # True if the words between a value and the one before it leave open whether it is the answer.
+    # True if the words between a value and the value or clause before it leave open whether it is
+    # the answer.
     others = (*_MATH.finditer(sentence, 0, start), *_NUMBER.finditer(sentence, 0, start))
     led = sentence[max((match.end() for match in others), default=0) : start]
-    return _UNCLAIMED.search(led) is not None or _is_aside(led)
+    led = _CLAUSES.sub("", led)
+    return _UNCLAIMED.search(led) is not None or (bool(others) and _is_aside(led))
 
 
 def _is_aside(led: str) -> bool:

@@ -46,7 +46,7 @@ _HYPHEN = re.compile(
 )
 _ELEMENT = re.compile(r"\{(\w+)\}|([^\s(){}|]+)|([()|])")
 _SLOT = re.compile(r"([$#])(-?\d)(?:\[(\d)\])?")
-_ATOMIC = re.compile(r"[A-Za-z]|\d+(?:\.\d+)?|\\[A-Za-z]+ ?")
+_ATOMIC = re.compile(r"[A-Za-z]|\d+(?:\.\d+)?(?:\\?%)?|\\[A-Za-z]+ ?")
 _RELATION = re.compile(r"[<>=]|\\(?:leq|geq|neq|in|equiv|approx)(?![A-Za-z])")
 _LEAVES: Final = {
     "cond": re.compile(r".*(?:[<>=]|\\(?:leq|geq|neq|in|equiv)(?![A-Za-z])).*", re.DOTALL),
@@ -261,8 +261,12 @@ class _Reader:
         if category in ("noun", "thing"):
             is_unit = category == "thing" and size_of(unit_name(text)) is not None
             return None if is_unit or not self.is_noun(tokens) else text
+        if category == "words":
+            return text if self.is_plain(tokens) else None
         if category == "named_":
-            return None if self.read("noun_", start, end) is None else text
+            is_noun = self.read("noun_", start, end) is not None
+            is_name = is_noun or (len(tokens) == 1 and self.is_plain(tokens))
+            return text if is_name and self.read("it", start, end) is None else None
         if category == "ordinal":
             number = ordinal_in_words(text.replace(" ", "-"))
             return None if number is None else str(number)
@@ -282,9 +286,14 @@ class _Reader:
 
     def is_noun(self, tokens: Sequence[_Token]) -> bool:
         """True for a few words that no rule has."""
-        is_new = all(t.is_word and t.text.isalpha() and t.text not in self.literals for t in tokens)
+        is_new = all(token.text not in self.literals for token in tokens)
+        return is_new and self.is_plain(tokens)
+
+    def is_plain(self, tokens: Sequence[_Token]) -> bool:
+        """True for a few words that neither count, deny nor doubt."""
+        are_words = all(token.is_word and token.text.isalpha() for token in tokens)
         text = " ".join(token.text for token in tokens)
-        return is_new and len(tokens) < _MOST_UNKNOWN and HEDGED.search(text) is None
+        return are_words and len(tokens) < _MOST_UNKNOWN and HEDGED.search(text) is None
 
 
 def _read_number(tokens: Sequence[_Token], is_product: bool) -> str | None:

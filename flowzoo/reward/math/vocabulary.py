@@ -86,7 +86,7 @@ DENIED: Final = re.compile(rf"\b(?:{DENIALS})\b|n't", re.IGNORECASE)
 HEDGED: Final = re.compile(
     rf"\b(?:{DENIALS}|or|less|more|least|most|than|about|between|maybe|approximately|few|fewer"
     r"|short|too|hardly|half|some|sometimes|often|one|opposite|inverse|negation|complement"
-    r"|only(?!\W*$)|unlikely)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
+    r"|only(?!\W*$)|unlikely|suppose|assume|doubt|unless)\b|n't|^sin\b|\b(?:minus|negative|twice|double|but)\W*$",
     re.IGNORECASE,
 )
 """Words that deny it or make it another claim."""
