@@ -15,7 +15,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from flowzoo.agents.evaluation.majority import Match, cost_of, read_summary, votes_for
+from flowzoo.agents.evaluation import comparison
+from flowzoo.agents.evaluation.majority import Match, cost_of, read_summary, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable, protocol_line, protocol_of
 from flowzoo.agents.evaluation.summary import INDICES, is_evaluation, kappa
 from flowzoo.agents.evaluation.usage import (
@@ -202,10 +203,8 @@ def measure(
     options: Options, workflow: Workflow, policy_map: PolicyMap, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
-    from flowzoo.agents.evaluation import comparison
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
-    from flowzoo.agents.evaluation.majority import vote
 
     seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
     protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)

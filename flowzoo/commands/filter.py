@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.identity import compare_records
 from flowzoo.commands.policies import (
     PolicyOptions,
     check_policy_map,
@@ -50,7 +51,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure and print."""
-    from flowzoo.agents.identity import compare_records
     from flowzoo.baselines.training.difficulty import histogram, measure, read_rates, within
 
     within([], options.low, options.high)

@@ -23,8 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowzoo.agents.evaluation.comparison import Entry, as_markdown, leaderboard, results_in
 from flowzoo.agents.evaluation.majority import read_summary
 from flowzoo.agents.evaluation.summary import is_evaluation
 from flowzoo.agents.evaluation.usage import Price, read_prices
@@ -35,9 +36,6 @@ from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.files import read_json, read_toml, replace_text, write_json
 from flowzoo.functions import PERMISSION
-
-if TYPE_CHECKING:
-    from flowzoo.agents.evaluation.comparison import Entry
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")
@@ -75,8 +73,6 @@ class BoardCell:
 def run(options: Options) -> int:
     """Play the missing episodes, write leaderboard.md and leaderboard.json, print the tables."""
     # Exit status 1 if a cell failed.
-    from flowzoo.agents.evaluation.comparison import as_markdown, leaderboard
-
     path = Path(options.file)
     out = Path(options.out or f"runs/{path.stem}")
     check_folder("out", out)
@@ -203,8 +199,6 @@ def play_cells(
     Returns:
         The finished ones, and the error by name of every failed cell.
     """
-    from flowzoo.agents.evaluation.comparison import Entry, results_in
-
     entries: list[Entry] = []
     failures: dict[str, str] = {}
     for number, (cell, evaluation) in enumerate(evaluations.items(), start=1):

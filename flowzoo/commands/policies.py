@@ -15,6 +15,7 @@ from typing import Any
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.engines import find_engine
+from flowzoo.agents.identity import accept_base
 from flowzoo.agents.judge import JUDGE_SAMPLING
 from flowzoo.agents.openai.endpoint import Endpoint, read_endpoints
 from flowzoo.agents.policy_map import read_lengths, role_of, with_default
@@ -147,8 +148,6 @@ def _specs_of(arguments: Iterable[str]) -> Iterator[str]:
 
 def _with_base(word: str) -> str:
     # An adapter as one on its base as that is now.
-    from flowzoo.agents.identity import accept_base
-
     match = _FOR_ROLE.fullmatch(word)
     role, spec = (f"{match['role']}=", match["spec"]) if match else ("", word)
     kind, _, path = spec.partition(":")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.envs.script import Message, TokenSpan
+from flowzoo.envs.script import Message, TokenSpan, Writer
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.frozen import quick_maker
 from flowzoo.provenance import redact_json
@@ -43,6 +43,7 @@ class SampledReply(str):
     logps: list[float]
     finish: FinishReason
     version: int | None
+    writers: tuple[TokenSpan, ...]
 
     def __new__(
         cls,
@@ -54,6 +55,7 @@ class SampledReply(str):
         logps: Iterable[float] = (),
         finish: FinishReason = "stop",
         version: int | None = None,
+        writers: Iterable[tuple[Writer, int]] = (),
     ) -> SampledReply:
         """Make a reply; one-dimensional arrays and tensors are accepted.
 
@@ -66,9 +68,11 @@ class SampledReply(str):
                 sampled from.
             finish: `stop`, or `length` for a reply that was cut off.
             version: optimizer steps of the weights that sampled it, if known.
+            writers: writers of the tokens of the prompt in order, each with their number.
         """
         reply = super().__new__(cls, text)
         reply.policy, reply.finish, reply.version = policy, finish, version
+        reply.writers = tuple(TokenSpan(*span) for span in writers)
         try:
             reply.prompt_ids = [operator.index(token) for token in prompt_ids]
             reply.output_ids = [operator.index(token) for token in output_ids]

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from flowzoo.cli import main
+from flowzoo.commands import sandbox as command
 from flowzoo.sandbox.attacks import suite
 from flowzoo.sandbox.attacks.probes import PROBES
 from flowzoo.sandbox.program import Limits
@@ -39,7 +40,7 @@ def test_check_prints_findings_and_limits(confining, monkeypatch, capsys):
         if probe.category == "honest"
     ][:3]
     run_suite = suite.run_suite
-    monkeypatch.setattr(suite, "run_suite", lambda sandbox: run_suite(sandbox, some))
+    monkeypatch.setattr(command, "run_suite", lambda sandbox: run_suite(sandbox, some))
     monkeypatch.setattr(suite, "HONEST_S", 60.0)
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["sandbox", "check", "--backend", confining]) == 0
@@ -56,7 +57,7 @@ def test_a_broken_promise_is_status_1(confining, monkeypatch, capsys):
         honest.__class__(name="x", category="honest", source="", allowed=frozenset("TLE"))
     ]
     run_suite = suite.run_suite
-    monkeypatch.setattr(suite, "run_suite", lambda sandbox: run_suite(sandbox, impossible))
+    monkeypatch.setattr(command, "run_suite", lambda sandbox: run_suite(sandbox, impossible))
     assert main(["sandbox", "check", "--backend", confining, "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (rows[0]["name"], rows[0]["ok"], rows[0]["promised"]) == ("x", False, True)

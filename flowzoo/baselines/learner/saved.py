@@ -9,12 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.hf_storage import (
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-)
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from flowzoo.baselines.learner.weights import like
 
@@ -33,6 +27,9 @@ def save_learner(learner: Learner, folder: Path) -> None:
     state = learner.state_dict()
     tensors = _taken_out(learner, state)
     if tensors:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
         writer = HuggingFaceStorageWriter(str(folder / TENSORS), save_distributed=True)
         save(tensors, storage_writer=writer)
     learner.weights.save(folder if learner.learner_group.writes else None)
@@ -104,6 +101,9 @@ def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     reader = HuggingFaceStorageReader(str(folder))
     names = _names(learner)
     parameters = {names[id(parameter)]: parameter for parameter in learner.parameters}

@@ -11,7 +11,6 @@ from typing import Protocol
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from torch.distributed.tensor import distribute_tensor
 from transformers import PreTrainedModel
 
 from flowzoo.agents.model_files import save_model
@@ -187,6 +186,8 @@ def like(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The whole tensor `value` spread over ranks as `target` is, without asking them."""
     if not hasattr(target, "full_tensor"):
         return value
+    from torch.distributed.tensor import distribute_tensor
+
     mesh, placements = target.device_mesh, target.placements  # type: ignore[attr-defined]
     return distribute_tensor(value.to(target.device), mesh, placements, src_data_rank=None)
 

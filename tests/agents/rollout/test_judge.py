@@ -25,6 +25,7 @@ from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.specs import make_judge
 from flowzoo.cli import main
+from flowzoo.commands import policies as policies_of_commands
 from flowzoo.commands.policies import PolicyOptions, open_policy_map
 from flowzoo.envs import (
     Ask,
@@ -396,7 +397,8 @@ def test_the_engine_of_a_judge_has_its_share_of_the_cache(monkeypatch):
         sizes.append(engine_memory)
         return Replies()
 
-    monkeypatch.setattr(specs, "make_policy", make_policy)
+    for module in (specs, policies_of_commands):
+        monkeypatch.setattr(module, "make_policy", make_policy)
     options = PolicyOptions(("pocket", "judge=pocket"), engine="vllm", engine_memory=1.0)
     with open_policy_map(PICK, options, seed=0):
         assert sizes == [0.5, 0.5]

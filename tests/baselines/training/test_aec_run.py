@@ -53,7 +53,7 @@ class AECRollout(ScriptRollout):
                 SampledReply(
                     said.text, policy=policy.name, prompt_ids=said.prompt_ids,
                     output_ids=said.output_ids, logps=said.logps, finish=said.finish,
-                    version=said.version,
+                    version=said.version, writers=said.writers,
                 )
             )  # fmt: skip
             turns[agent] += 1

@@ -37,8 +37,8 @@ def test_plain_values_are_those_of_asdict(name, task):
     values = asdict(record)
     assert values.pop("judgments") == ()  # left out where no judge was asked
     assert values.pop("pay") == {}  # and where no agent has pay of its own
-    for call in values["calls"]:  # left out where no tools were offered
-        assert (call.pop("tools"), call.pop("fault")) == ((), "")
+    for call in values["calls"]:  # left out where there are none
+        assert (call.pop("tools"), call.pop("fault"), call.pop("writers")) == ((), "", ())
     assert json.dumps(record.to_json()) == json.dumps(values)
     again = record_from_json(json.loads(json.dumps(record.to_json())))
     assert json.dumps(again.to_json()) == json.dumps(values)
