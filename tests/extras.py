@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST = int(9.25 * 2**20)
+LARGEST = int(9.5 * 2**20)
 """Bytes of the wheel; 8.1 million are those of the pocket models."""
 TOOLS = Path(sys.executable).parent
 
