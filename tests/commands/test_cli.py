@@ -25,8 +25,8 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
-    "matrix", "report", "why", "swap", "export", "serve", "dataset", "new", "doctor",
+    "list", "algorithms", "play", "prompts", "eval", "regrade", "leaderboard", "filter", "sft",
+    "train", "matrix", "report", "why", "swap", "export", "serve", "dataset", "new", "doctor",
     "sandbox build", "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
