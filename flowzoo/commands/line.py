@@ -78,6 +78,8 @@ def parse(line: Sequence[str]) -> CommandLine:
         SystemExit: after help (status 0).
     """
     name, rest = split_command(line)
+    if name == "help":  # as of git and many others
+        return parse([*rest, "--help"])
     if name is None:
         parse_words(arguments_of(Common), rest, "flowzoo")
         print(help_text("flowzoo", DESCRIPTION, arguments_of(Common), COMMANDS), end="")
