@@ -43,7 +43,7 @@ from benchmarks.speed.learner import LearnerSide
 from flowzoo.agents.hf.matmul_speed import matmul_speeds
 from flowzoo.agents.model_files import model_source
 from flowzoo.agents.traits import has_bfloat16
-from flowzoo.commands.arguments import read_arguments
+from flowzoo.arguments import read_arguments
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,7 +1,8 @@
 """The command `flowzoo`: parses the command line and runs the command.
 
 Exit status: 0 on success, 2 for a mistake of the user (one line on stderr), 130 after Ctrl-C and
-143 after SIGTERM (both print what is saved), 1 when the reader of a pipe has closed it.
+143 after SIGTERM (both print what is saved). When the reader of a pipe has closed it, as `| head`
+does: 0 of a command that only prints, else 1, since its work is not done.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _PLACE = (
 )  # fmt: skip
 """Errors of a path, which the user can fix, too."""
 
+_PRINTING = {"list", "algorithms", "prompts", "play", "completion", "help", "--help", "-h"}
+"""Words of command lines that do nothing but print."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (`sys.argv` by default) and return its exit status."""
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             # Python flushes stdout once more at exit; give it somewhere to write.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            return 0 if _PRINTING.intersection(arguments) else 1
         except (KeyboardInterrupt, Exception) as error:
             if not (STOP.number or isinstance(error, KeyboardInterrupt)):
                 raise

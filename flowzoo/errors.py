@@ -7,7 +7,11 @@ never raises. Every exception is one of these or a builtin.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, get_args
 
 from flowzoo import extras
@@ -65,15 +69,50 @@ class EnvironmentBusyError(FlowzooError, RuntimeError):
 
 
 def unknown(kind: str, name: object, choices: Iterable[object], further: str = "") -> UsageError:
-    """An error for a `name` that is not among `choices`, with near matches."""
-    # `further` names what else is accepted.
+    """An error for a `name` that is not among `choices`, with near matches.
+
+    `further` names what else is accepted. A name that other libraries use is answered with that of
+    this package, by the first word of `kind`; see `hint_at`.
+    """
     names = sorted(str(choice) for choice in choices)
-    small = {choice.lower(): choice for choice in reversed(names)}
-    near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(repr(small[match]) for match in near)}?" if near else ""
+    hint = hint_at(kind, str(name), names) or _suggestion(str(name), names)
     listing = ", ".join(names) or "(none)"
     more = f"; {further}" if further else ""
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}{more}.")
+
+
+def _suggestion(name: str, names: Sequence[str]) -> str:
+    # Versions are left out (`vote` is near `voting_v0`), also where only the beginning is alike.
+    small = {re.sub(r"_v\d+$", "", choice.lower()): choice for choice in reversed(names)}
+    written = re.sub(r"_v\d+$", "", name.lower())
+    near = difflib.get_close_matches(written, small, n=3, cutoff=0.6)
+    near = near or [choice for choice in small if len(written) > 2 and choice.startswith(written)]
+    return f" Did you mean {' or '.join(repr(small[match]) for match in near)}?" if near else ""
+
+
+def hint_at(kind: str, name: str, names: Iterable[str]) -> str:
+    """A sentence with this package's word for a name of other libraries, or "".
+
+    Args:
+        kind: its first word is a table of `hints.toml`; fields of a file are options.
+        name: the unknown name.
+        names: the known ones; a word that names an option is for commands and files that have it.
+    """
+    path = Path(__file__).with_name("hints.toml")
+    of_file = kind.startswith("field")
+    table = tomllib.loads(path.read_text("utf-8")).get("option" if of_file else kind.split()[0], {})
+    written = name.replace("_", "-") if of_file else name
+    options = {option.replace("_", "-") for option in names}
+    for pattern, texts in table.items():
+        if not fnmatchcase(written.lower(), pattern):
+            continue
+        for text in texts if isinstance(texts, list) else [texts]:
+            option = re.match(r"--([a-z-]+)", text)
+            if option is None or option[1] in options:
+                if of_file:
+                    text = re.sub(r"--([a-z-]+)", lambda it: it[1].replace("-", "_"), text)
+                return f" Here it is {text.format(name=name)}."
+    return ""
 
 
 def check_choice(kind: str, value: object, choices: Any) -> None:

@@ -7,6 +7,7 @@ the values of this process's own secret environment variables, wherever they occ
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -31,6 +32,9 @@ ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "DOCKER_HOST",
 )  # fmt: skip
 """Environment variables that change results or speed and are recorded when set."""
+
+_GRADING_CODE = ("reward", "sandbox", "envs/readers", "envs/tasks")
+"""Folders of the package whose code decides verdicts."""
 
 _SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "secrets", "credential",
                  "credentials", "authorization", "apikey", "cookie"}  # fmt: skip
@@ -116,6 +120,7 @@ def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": usable_cores(),
         "source": source_revision(),
+        "grader": grader_digest(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
     return redact(record)
@@ -138,6 +143,21 @@ def source_revision() -> str | None:
     if revision is None:
         return None
     return revision + ("+changes" if _git(here.parent, "status", "--porcelain", ".") else "")
+
+
+@functools.cache
+def grader_digest() -> str:
+    """Digest of the code that reads, grades and runs answers, 12 hexadecimal digits.
+
+    Two records with the same digest were judged by the same code of flowzoo.
+    """
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for folder in _GRADING_CODE:
+        for path in sorted((root / folder).rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
 
 
 def usable_cores() -> int:

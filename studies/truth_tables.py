@@ -55,7 +55,7 @@ Simulated verdicts take 200 resamples instead of 2000.
 from __future__ import annotations
 
 from benchmarks.harness.record import write_results
-from flowzoo.commands.arguments import read_arguments
+from flowzoo.arguments import read_arguments
 from studies.truth.common import Options
 from studies.truth.courses import cliff_table, falls_table
 from studies.truth.gradients import amplification_table, capture_table, spikes_table

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness.record import write_results
-from flowzoo.commands.arguments import read_arguments
+from flowzoo.arguments import read_arguments
 
 
 @dataclass(frozen=True)

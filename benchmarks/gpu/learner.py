@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchmarks.gpu.common import card, device_name, random_model, report, stopwatch, train_flops
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
-from flowzoo.commands.arguments import read_arguments
+from flowzoo.arguments import read_arguments
 
 
 @dataclass(frozen=True)

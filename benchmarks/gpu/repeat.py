@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from benchmarks.gpu.common import report
 from benchmarks.harness.runs import gap, metrics
+from flowzoo.arguments import read_arguments
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer
-from flowzoo.commands.arguments import read_arguments
 
 
 @dataclass(frozen=True)

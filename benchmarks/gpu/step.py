@@ -21,7 +21,7 @@ from typing import Any, Literal
 from benchmarks.gpu.common import device_name, random_model, report, stopwatch
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
 from benchmarks.plan.models import lend_tokenizer
-from flowzoo.commands.arguments import read_arguments
+from flowzoo.arguments import read_arguments
 
 GIB = 2**30
 

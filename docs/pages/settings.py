@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from flowzoo.arguments import Argument, arguments_of
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.commands.arguments import Argument, arguments_of
 from flowzoo.declared import conditions, declared_types, describe, takes_words, without_words
 
 BOUNDS = {Gt: (">", "gt"), Ge: ("≥", "ge"), Lt: ("<", "lt"), Le: ("≤", "le")}

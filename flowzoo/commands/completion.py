@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from flowzoo.commands.arguments import Common, arguments_of, shown_label
+from flowzoo.arguments import Common, arguments_of, shown_label
 from flowzoo.commands.line import COMMANDS, actions_of, options_of
 
 Shell = Literal["bash", "zsh", "fish"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-from flowzoo.commands.arguments import (
+from flowzoo.arguments import (
     Common,
     arguments_of,
     build,
@@ -26,6 +26,7 @@ COMMANDS = {
     "play": "Play episodes of a workflow and print their transcripts.",
     "prompts": "Print a workflow's prompt texts, as a file for --prompts, or its roles' chats.",
     "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
+    "regrade": "Judge stored episodes again with today's grader: what changed, and by how much.",
     "leaderboard": (
         "Evaluate all combinations of workflows, policies and tasks in a file; repeat the command "
         "to resume."
@@ -77,6 +78,8 @@ def parse(line: Sequence[str]) -> CommandLine:
         SystemExit: after help (status 0).
     """
     name, rest = split_command(line)
+    if name == "help":  # as of git and many others
+        return parse([*rest, "--help"])
     if name is None:
         parse_words(arguments_of(Common), rest, "flowzoo")
         print(help_text("flowzoo", DESCRIPTION, arguments_of(Common), COMMANDS), end="")

@@ -149,6 +149,13 @@ def backend_spec(name: str) -> BackendSpec:
     return spec
 
 
+def usable_tier(grading: Mapping[str, Any]) -> str:
+    """The sandbox backend of a run's record if it confines programs and works here; else `auto`."""
+    # The run may come from another user: nothing that it wrote runs without confinement.
+    spec = BACKENDS.get(str(grading.get("sandbox", {}).get("tier")))
+    return spec.name if spec and spec.confines and spec.check().ok else AUTO
+
+
 def check_sandbox(name: SandboxName) -> None:
     """Check the name of a sandbox backend, and that its module is installed.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowzoo.arguments import read_arguments
 from flowzoo.baselines.report.cells import Notes, group_cells
 from flowzoo.baselines.report.comparisons import MIN_SEEDS
 from flowzoo.baselines.report.failures import read_failure_modes
@@ -23,7 +24,6 @@ from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
-from flowzoo.commands.arguments import read_arguments
 from flowzoo.errors import FlowzooError
 from flowzoo.files import replace_text
 from studies.paper.amplification import cell_amplification

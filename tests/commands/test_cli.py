@@ -25,8 +25,8 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
-    "matrix", "report", "why", "swap", "export", "serve", "dataset", "new", "doctor",
+    "list", "algorithms", "play", "prompts", "eval", "regrade", "leaderboard", "filter", "sft",
+    "train", "matrix", "report", "why", "swap", "export", "serve", "dataset", "new", "doctor",
     "sandbox build", "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
@@ -231,15 +231,19 @@ def test_after_the_command_ctrl_c_says_nothing_more():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_reader_that_goes_away_is_quiet():
-    command = [sys.executable, "-m", "flowzoo.cli", "list"]
+@pytest.mark.parametrize(
+    ("line", "status"), [(["list"], 0), (["eval", "single", "--policy", "scripted:1"], 1)]
+)
+def test_a_reader_that_goes_away_is_quiet(line, status):
+    command = [sys.executable, "-m", "flowzoo.cli", *line]
     reader, writer = os.pipe()
     os.close(reader)  # before the command starts: a late reader would get all of it
     try:
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
     finally:
         os.close(writer)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert done.returncode == status
+    assert b"Error" not in done.stderr
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

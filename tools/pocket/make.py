@@ -35,7 +35,7 @@ try:
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from flowzoo.commands.arguments import read_arguments
+    from flowzoo.arguments import read_arguments
     from tools.pocket.optimizer import Muon
     from tools.pocket.tokenizer import train_tokenizer
 except ImportError as error:

@@ -58,7 +58,7 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import read_json
 from flowzoo.functions import PERMISSION
-from flowzoo.sandbox.tier import AUTO, BACKENDS
+from flowzoo.sandbox.tier import AUTO, usable_tier
 
 MOST_BLAMED = 300
 """Problems that are played again, the first ones; more would take too long for a page."""
@@ -418,13 +418,6 @@ def recorded_workflow(run: RunData, sandbox: str = AUTO) -> Workflow:
         options["sandbox"] = sandbox
     workflow: Workflow = make_workflow(settings["workflow"], settings.get("task"), **options)
     return workflow
-
-
-def usable_tier(grading: Mapping[str, Any]) -> str:
-    """The sandbox backend of a run's record if it confines programs and works here; else `auto`."""
-    # The run may come from another user: nothing that it wrote runs without confinement.
-    spec = BACKENDS.get(str(grading.get("sandbox", {}).get("tier")))
-    return spec.name if spec and spec.confines and spec.check().ok else AUTO
 
 
 def check_permitted(run: RunData) -> None:

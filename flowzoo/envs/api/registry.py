@@ -155,7 +155,9 @@ def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
             further = (
                 f"{cls.name} and its task {name} got an unexpected keyword argument {option!r}"
             )
-            raise OptionError(str(unknown("option", option, {*accepted, *of_task}, further)))
+            raise OptionError(
+                str(unknown("option", option, {"task", *accepted, *of_task}, further))
+            )
     task_instance = make_task(task, **options)
     try:
         return with_examples(cls(task=task_instance, **values), count)

@@ -34,7 +34,7 @@ from flowzoo.declared import (
     read_text,
     takes_words,
 )
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, hint_at, unknown
 
 METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
 _WIDEST = 100
@@ -301,7 +301,9 @@ def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> U
     near = [name] if name in names else difflib.get_close_matches(name, names, n=2, cutoff=0.75)
     near = near or [other for other in names if len(name) > 1 and other.startswith(name)][:2]
     hint = f" Did you mean {' or '.join(f'--{other}' for other in near)}?" if near else ""
-    if not near and "options" in names:
+    if elsewhere := hint_at("option", name, names):
+        hint = elsewhere
+    elif not near and "options" in names:
         setting = name.replace("-", "_")
         hint = f" A setting of the workflow or the task is given as --options {setting}=VALUE."
     return UsageError(f"{command} has no option {written}.{hint} `{command} --help` lists all.")
