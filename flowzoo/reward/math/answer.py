@@ -13,7 +13,6 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
-from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.lists import (
     JOINTS,
     PERMUTED,
@@ -27,6 +26,7 @@ from flowzoo.reward.math.lists import (
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.phrases import phrase_form
+from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
@@ -177,7 +177,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
-        with Bounded():
+        with bounded():
             answer_read = _Reader(source._replace(as_written=as_written)).read(
                 0, len(source.tokens)
             )
