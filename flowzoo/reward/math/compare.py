@@ -405,7 +405,9 @@ _VERDICTS: Final = names("T F True False true false Yes No yes no")
 
 def _are_verdicts(answer: ParsedAnswer) -> bool:
     # True if every item is the verdict on one statement.
-    return all(item.node is not None and item.node.key in _VERDICTS for item in answer.items)
+    return not _labels(answer) and all(
+        item.node is not None and item.node.key in _VERDICTS for item in answer.items
+    )
 
 
 def _labels(answer: ParsedAnswer) -> bool:

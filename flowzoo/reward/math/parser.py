@@ -60,11 +60,12 @@ from flowzoo.reward.math.vocabulary import (
     GREEK,
     INVERSE,
     KNOWN,
-    NO_OPERAND,
+    OPERANDS,
     SAME,
     TYPESET,
     is_function,
     is_name,
+    is_word,
     number_in_words,
 )
 
@@ -97,6 +98,10 @@ def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> Exp
 # Grammar, loosest first: sum, product (also by juxtaposition, `mod`), sign, power and postfix,
 # atom. `\sin 2x` takes the product that follows, `\log` without a base is decimal, `1/2x` is
 # `(1/2)x`, `2\frac{1}{3}` is a mixed number.
+def _is_prose(word: str) -> bool:
+    return is_word(word) and _PRODUCT_LETTERS.fullmatch(word) is None
+
+
 class _Parser(TokenCursor):
     """Parser of one slice of tokens."""
 
@@ -597,7 +602,7 @@ class _Parser(TokenCursor):
             return const(name)
         if name in ACCENTS:
             return self.accented(name)
-        if name in NO_OPERAND:
+        if name not in OPERANDS and len(name) > 1 and self.at < self.end:
             raise AnswerSyntaxError
         return self.subscripted(sym(name), name)
 
@@ -683,6 +688,7 @@ class _Parser(TokenCursor):
                 divisor = self.signed()
                 factors = [call("mod", [mul(factors), divisor])]
             elif self.starts_atom() and not self.is_split_number(first):
+                self.check_words()
                 sides.append(self.tokens[self.at])
                 factors.append(self.power())
             else:
@@ -718,6 +724,12 @@ class _Parser(TokenCursor):
             if not is_power or following is None or following.text not in ("^", "**"):
                 raise AnswerSyntaxError
         return False
+
+    def check_words(self) -> None:
+        # Words beside one another are a text, whose order counts, not a product.
+        pair = self.tokens[self.at - 1 : self.at + 1]
+        if all(t.kind == "w" and len(t.text) > 2 and _is_prose(t.text) for t in pair):
+            raise AnswerSyntaxError
 
     def mixed(self) -> ExprNode | None:
         # A mixed number: a whole number, then a proper fraction of whole numbers.

@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.plain_text import SYMBOLS
 
 FUNCTIONS: Final = names(
     "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
@@ -51,10 +50,8 @@ FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
 )
 ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
 
-# Signs of operations, relations and arrows, which are no factor of a product.
-NO_OPERAND: Final = (SYMBOLS.keys() | names("iff implies not")) - (
-    GREEK | names("nabla partial square diamond")
-)
+# Commands that are factors before others; further ones are signs or text there.
+OPERANDS: Final = GREEK | names("nabla partial square diamond ket bra mathbb mathcal")
 
 
 def is_name(word: str) -> bool:
