@@ -46,7 +46,6 @@ def span(first: Fraction, last: Fraction) -> range:
     return range(int(first), int(last) + 1)
 
 
-
 _MOST_TERMS: Final = 380
 _QUADRATURE: Final = 100  # most digits for quadrature
 _QUADRATURE_WORK: Final = 15_000
@@ -267,9 +266,7 @@ class TreeEvaluation:
         self.cost = 1 if self.is_rough else 8 + self.held // 10
         self.stands_in = True  # a stand-in would have a limit without a reason
         self.vanishes = False  # True if underflowing powers count as zero, as under an integral
-        self.snap = (
-            _LOST if self.is_rough else self.context.mpf(10) ** -(self.held + _GUARD // 2)
-        )
+        self.snap = _LOST if self.is_rough else self.context.mpf(10) ** -(self.held + _GUARD // 2)
 
     def number(self, value: Any) -> Any:
         """A fraction in this arithmetic; one with more digits needs a higher precision."""

@@ -323,18 +323,12 @@ def proportional(a: ExprNode, b: ExprNode) -> float | None:
 
 
 def constant(node: ExprNode) -> complex | None:
-    """The value of a tree without symbols in doubles, or None; for sizes, never for equality."""
+    """The value of a tree without symbols as a double, or None; for sizes, never for equality."""
     exact = rational(node)
     if exact is not None:
         return complex(exact) if abs(exact) < 10**300 else None
     if symbols(node):
         return None
-    try:
-        value, is_sharp = rough(node, COMPLEX[0])
-        if is_sharp:
-            return value
-    except UnreliableValueError:
-        pass
     try:
         value = complex(precise(node, COMPLEX[0], _DIGITS[0]))
     except (UnreliableValueError, OverflowError):

@@ -280,6 +280,13 @@ def unit_name(word: str) -> str:
     return _NAMES.get(word, word)
 
 
+def is_rate_of(rate: str, unit: str) -> bool:
+    """Return True for money or percent per something: what it is per may be missing."""
+    parts = rate.split()
+    return unit in _PRICED and unit in parts and all(x == unit or "-" in x for x in parts)
+
+
+_PRICED: Final = {"%", *(unit_name(sign.strip("\\")) for sign in _CURRENCY)}
 # Units as multiples of others; a symbol of the SI takes its prefixes.
 _SIZES: Final = {
     "dollar": (100, "cent"), "week": (604_800, "s"), "day": (86_400, "s"), "h": (3600, "s"),
