@@ -106,10 +106,9 @@ _ONES: Final = {word: n for n, word in enumerate(_ONES_WORDS.split())}
 _TENS_WORDS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS: Final = {word: 10 * n for n, word in enumerate(_TENS_WORDS.split(), 2)}
 _SCALES: Final = {"thousand": 1_000, "million": 10**6}
-_MONTHS: Final = (
-    *"january february march april may june july august".split(),
-    *"september october november december".split(),
-)
+_MONTH_WORDS: Final = """
+january february march april may june july august september october november december
+"""
 _NUMBER = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+){0,5}")
 _DATE = re.compile(
     r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? (?:the )?)?"
@@ -168,7 +167,7 @@ def date_form(cleaned: str) -> str | None:
     if match is None:
         return None
     name = (match["m"] or match["m2"]).lower()
-    months = [n for n, month in enumerate(_MONTHS, 1) if name in (month, month[:3])]
+    months = [n for n, month in enumerate(_MONTH_WORDS.split(), 1) if name in (month, month[:3])]
     month = 9 if name == "sept" else months[0] if months else None
     day = int(match["d"] or match["d2"])
     return f"{month}/{day}/{match['y'] or ''}" if month and 1 <= day <= 31 else None
