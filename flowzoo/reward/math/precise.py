@@ -231,7 +231,7 @@ class Rough(NamedTuple):
 def rough(node: ExprNode, point: ProbePoint) -> Rough:
     """The value of a tree at a probe point in doubles."""
     evaluation = TreeEvaluation(point, _DOUBLE)
-    value = complex(_guarded(evaluation, node))
+    value = complex(_evaluate(evaluation, node))
     if not abs(value) < _LARGE or 0 < abs(value) < 1 / _LARGE:
         raise UnreliableValueError
     return Rough(value, evaluation.is_sharp)
@@ -239,10 +239,10 @@ def rough(node: ExprNode, point: ProbePoint) -> Rough:
 
 def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
     """The value of a tree at a probe point, rounded near `digits` digits."""
-    return _guarded(TreeEvaluation(point, digits), node)
+    return _evaluate(TreeEvaluation(point, digits), node)
 
 
-def _guarded(evaluation: TreeEvaluation, node: ExprNode) -> Any:
+def _evaluate(evaluation: TreeEvaluation, node: ExprNode) -> Any:
     try:
         return evaluation.value(node, {})
     except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):

@@ -6,7 +6,6 @@ zero difference shrinks with every digit and another one stays, so no tolerance 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, combinations, islice, pairwise
@@ -167,13 +166,7 @@ def _scan(at: Callable[[float], float]) -> list[float]:
 
 # Numbers or denominators of at least this size may move a function out of range.
 _FAR: Final = 50
-_NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
 _BENT: Final = names("max min abs floor ceil sign mod binom factorial factorial2 gamma")
-
-
-def may_reach_far(key: str) -> bool:
-    """Return True if a tree with this key may have such a number."""
-    return _NOTABLE.search(key) is not None
 
 
 def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
@@ -271,8 +264,6 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
-    if not may_reach_far(a.key + b.key):
-        return True
     if is_nothing(a, b):
         return None
     verdicts = [_at(a, b, point) for point in points_beyond(a, b)]

@@ -281,7 +281,7 @@ def unit_name(word: str) -> str:
 
 
 def is_rate_of(rate: str, unit: str) -> bool:
-    """Return True for money or percent per something: what it is per may be missing."""
+    """Return True for money or percent per something, which may be missing."""
     parts = rate.split()
     return unit in _PRICED and unit in parts and all(x == unit or "-" in x for x in parts)
 
