@@ -13,7 +13,6 @@ from typing import Final
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
-from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.lists import (
     JOINTS,
     PERMUTED,
@@ -27,6 +26,7 @@ from flowzoo.reward.math.lists import (
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.parser import parse_scalar
 from flowzoo.reward.math.phrases import phrase_form
+from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import integers_of, is_over_integers, solved_range
 from flowzoo.reward.math.sorts import read_sort
@@ -177,7 +177,7 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         )
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
-        with Bounded():
+        with bounded():
             answer_read = _Reader(source._replace(as_written=as_written)).read(
                 0, len(source.tokens)
             )
@@ -273,6 +273,7 @@ class _Reader:
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
             token.kind in "wt" and DENIED.search(token.text)
             for a, b in sides
+            if b - a > 1
             for token in self.tokens[a:b]
         )
         if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
@@ -294,13 +295,15 @@ class _Reader:
             return first.text
         if end - start > 24 or len(text) > 48:
             return ""
-        if first.text == "(" and self.partner[start] == end - 1:
+        if first.text in ("(", "[") and self.partner[start] == end - 1:
             inner = self.tokens[start + 1 : end - 1]
             names = all(t.kind in "wc" or t.text in (*",_{}()",) or t.kind == "n" for t in inner)
             return text if names and "," in text and inner[0].kind in "wc" else ""
         idx = start
         if first.text in _FIGURES and 1 < end - start < 6:
             return text
+        if first.text == "Delta" and end > start + 1 and self.tokens[start + 1].kind == "w":
+            return text if self._label(start + 1, end) else ""
         if first.kind not in "wct" or first.text in _NO_LABELS:
             return ""
         if is_function(first.text) and end > start + 1:
@@ -416,7 +419,8 @@ class _Reader:
     def measure(self, start: int, end: int, node: ExprNode | None) -> str:
         # The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
         is_named = node is not None and end - start <= 60 and _is_measured(node) is True
-        return _text(self.tokens[start:end]) if is_named else ""
+        text = _text(self.tokens[start:end]).replace("[", "(").replace("]", ")")
+        return text if is_named else ""
 
     def _inequality(self, sides: list[tuple[int, int]], ops: list[str]) -> ParsedAnswer:
         nodes = [self._node(*side) for side in sides]

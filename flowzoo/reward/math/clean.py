@@ -167,6 +167,12 @@ def _partial(match: re.Match[str]) -> str:
     return f"{match[1]}_{{{''.join(sorted(match[2] + (match[4] or match[2])))}}}"
 
 
+def _species(match: re.Match[str]) -> str:
+    # `SO4^2-` of a chemical formula as `SO_{4}^{2-}`.
+    counted = re.sub(r"(?<=[A-Za-z)\]])(\d+)", r"_{\1}", match[1])
+    return re.sub(r"\^?(\d*[+-])$", r"^{\1}", counted)
+
+
 Rewriting: TypeAlias = tuple[tuple[str, ...], Callable[[str], str]]
 """Texts of which one must occur, and what it does with an answer."""
 
@@ -218,6 +224,9 @@ _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
           r"(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})|_\s*\{\s*\\geq\s*0\s*\})",
           lambda match: r"(0,\infty)" if match[1] else r"[0,\infty)"),
     _rule("rangle", r"\|\s*(\\[A-Za-z]+|[\w+-]{1,12})\s*\\rangle(?![A-Za-z])", r"\\ket_{\1}"),
+    _rule("\\ket", r"\\ket\s*\{([^{}]*)\}", r"\\ket_{\1}"),
+    _rule("\\ce", r"\\ce\s*\{([\w()\[\]^+-]+)\}", _species),
+    _rule("\\circ", r"\(\s*(\w)\s*\\circ\s*(\w)\s*\)\s*\(([^()]*)\)", r"\1(\2(\3))"),
     _rule("\\\\", r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]", r"\\\\"),
     _rule("\\not", r"\\not\s*(?:=|\\eq(?![A-Za-z]))", r"\\neq "),
     _rule("\\not", r"\\not\s*\\in(?![A-Za-z])", r"\\notin "),
@@ -471,7 +480,9 @@ def is_one_group(inside: str) -> bool:
 
 _TEXT = re.compile(rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS))})\s*\{{([^{{}}]*)\}}")
 _NOISE = re.compile(r"\s*([^\w\s])\s*|(?<![A-Za-z\d])\s+|\s+(?![A-Za-z\d])")
-_SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
+_SINGLE_BRACES = re.compile(r"([\^_]|\\(?:bar|hat|vec|dot|overline)) ?\{([^{}\\])\}")
+_NO_BASE = re.compile(r"\{ ?\}(?=[\^_])")
+_SCRIPTED = re.compile(r"(\^ ?(?:\w|\{[^{}]*\})) ?(_ ?(?:\w|\{[^{}]*\}))")
 _SCRIPT_END = re.compile(r"(?<=[\^_])(\w)\s+")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
 _ARTICLE = re.compile(r"^(?:an?|the|on) (?=[a-z]{3})", re.IGNORECASE)
@@ -491,7 +502,8 @@ def text_form(cleaned: str) -> str:
         text = text.strip("'")
     if _LETTERS.fullmatch(text) and _LONG_WORD.search(text):
         return _ARTICLE.sub("", text, count=1).casefold()
-    text = _SINGLE_BRACES.sub(r"\1\2 ", text)
+    text = _SCRIPTED.sub(r"\2\1", _NO_BASE.sub("", text))
+    text = _SINGLE_BRACES.sub(r"\1 \2 ", text)
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SCRIPT_END.sub(r"\1", text).replace("**", "^")
 

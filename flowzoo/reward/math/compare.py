@@ -39,7 +39,7 @@ from flowzoo.reward.math.tree import (
     sym,
     symbols,
 )
-from flowzoo.reward.math.units import size_of
+from flowzoo.reward.math.units import is_rate_of, size_of
 
 PercentRule = Literal["exact", "either"]
 UnitRule = Literal["optional", "required", "ignored"]
@@ -227,6 +227,8 @@ def _units_agree(a: str, b: str, rules: Rules) -> bool:
         return True
     if rules.units == "required" or "K" in (a, b):  # `42 K` may be 42 thousand
         return False
+    if is_rate_of(a, b) or is_rate_of(b, a):
+        return True
     return not a or not b or (a == "%") != (b == "%")
 
 
@@ -405,7 +407,9 @@ _VERDICTS: Final = names("T F True False true false Yes No yes no")
 
 def _are_verdicts(answer: ParsedAnswer) -> bool:
     # True if every item is the verdict on one statement.
-    return all(item.node is not None and item.node.key in _VERDICTS for item in answer.items)
+    return not _labels(answer) and all(
+        item.node is not None and item.node.key in _VERDICTS for item in answer.items
+    )
 
 
 def _labels(answer: ParsedAnswer) -> bool:

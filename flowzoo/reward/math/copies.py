@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import read_answer, read_as_written
 from flowzoo.reward.math.clean import clean
-from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.extract import formulas_of
 from flowzoo.reward.math.parser import WRITTEN
+from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.probe import same_function
 from flowzoo.reward.math.tree import (
     MINUS_ONE,
@@ -198,7 +198,7 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
     spelled = {leaf.node.key for leaf in leaves_of(reference) if leaf.node is not None}
     golds = [leaf.node for leaf in leaves_of(value) if leaf.node is not None]
     try:
-        with Bounded():
+        with bounded():
             leaves = [leaf for side in _sides(answer, written) for leaf in leaves_of(side)]
             verdicts = [_is_copy(leaf, spelled, golds, formulas) for leaf in leaves]
     except (AnswerTooLargeError, RecursionError):

@@ -198,7 +198,7 @@ _DOUBTS: Final = (
     r"unless|suppose|assum\w+|why|doubt\w*|rule out|mistake|contra\w+|might|hardly|fails? to"
     r"|(?:would|some|students?) (?:say|think)"
     r"|(?:wrong|incorrect|false) (?:answer|value|result|one|that|to)"
-    r"|(?:not|\w+n't) (?:sure|certain|true|clear)"
+    r"|(?:not|\w+n't) (?:sure|certain|true|clear|think|believe)"
 )
 _DOUBTED = re.compile(rf"(?i)\b(?:{_DOUBTS})\b")
 # Words by which a sentence says something else than the words at its end.
@@ -215,6 +215,10 @@ _UNCLAIMED = re.compile(
     r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than"
     r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
 )
+# A deed that was not done, which leaves its number: `She did not sell 6 of them`.
+_UNDONE = re.compile(
+    r"(?i)\bdid(?: not|n't) (?!be|equal|get|give|have|find|think|mean|make|reach)\w+\W*$"
+)
 # Clauses before that of a value.
 _CLAUSES = re.compile(r"(?s)\A.*(?<!say)(?:[,;:]|\bso\b|\band\b(?=\W*[A-Za-z]{2}))")
 # Before "answer": words that deny or doubt it, or make it something else.
@@ -225,12 +229,15 @@ _BESIDE = re.compile(
 _EXTREME = re.compile(r"(?i)\b(m(?:ax|in)(?:imum)?)(?: value)?(?: is)?:?\W*$")
 # Behind a value: words that deny or doubt it.
 _DENIED_AFTER = re.compile(
-    rf"(?i)\W*(?:(?:is|are|was|were)\b.*\b(?:{NEGATIONS})\b|.*\?)", re.DOTALL
+    rf"(?i)\W*(?:(?:(?:is|are|was|were|does|can)\b.*\b(?:{NEGATIONS})\b|(?:doesn|can)'t\b)|.*\?)",
+    re.DOTALL,
 )
 # What a sentence says how its answer is found by, `Dividing, `.
 _MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
+# A short sentence that says a number.
+_SENTENCE = re.compile(r"[A-Z][a-z']+ [a-z][^.:;=$]*\d+\.")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _HEADED = re.compile(r"\**(?:the )?(?:final )?answer(?: is)?\s*[:：]?\**[\s:]*", re.IGNORECASE)
 _TAG = "<answer>"
@@ -342,7 +349,9 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "box":
         return last_box(tail)[1]
     if source == "whole":
-        return _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
+        text = _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
+        is_sentence = text is not None and _SENTENCE.fullmatch(text) is not None
+        return None if text and is_sentence and not _is_phrase(text) else text
     if source == "span":
         line = _skip_lead(_last_line(tail))
         return _in_words(line) or _last_item(line)
@@ -524,7 +533,7 @@ def _is_unclaimed(sentence: str, start: int) -> bool:
     # the answer.
     others = (*_MATH.finditer(sentence, 0, start), *_NUMBER.finditer(sentence, 0, start))
     led = sentence[max((match.end() for match in others), default=0) : start]
-    led = _CLAUSES.sub("", led)
+    led = _UNDONE.sub("", _CLAUSES.sub("", led))
     return _UNCLAIMED.search(led) is not None or (bool(others) and _is_aside(led))
 
 

@@ -12,7 +12,8 @@ from fractions import Fraction
 from itertools import chain
 from typing import Final, NamedTuple
 
-from flowzoo.reward.math.doubles import NEAR, UnreliableValueError, approximate, is_whole
+from flowzoo.reward.math.points import NEAR, UnreliableValueError, is_whole
+from flowzoo.reward.math.precise import rough
 from flowzoo.reward.math.probe import same_function
 from flowzoo.reward.math.sets import is_over_integers
 from flowzoo.reward.math.tree import (
@@ -190,7 +191,7 @@ def _covers(a: Sequence[ExprNode], b: Sequence[ExprNode], period: ExprNode) -> b
 def _ratio(a: ExprNode, b: ExprNode, start: ExprNode = ZERO) -> Fraction | None:
     # How many times `b` leads from `start` to `a`, if that is a short fraction.
     try:
-        first, step, last = (approximate(node, NEAR[0]).value for node in (start, b, a))
+        first, step, last = (rough(node, NEAR[0]).value for node in (start, b, a))
         quotient = (last - first) / step
     except (UnreliableValueError, ZeroDivisionError):
         return None

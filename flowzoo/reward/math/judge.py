@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 
-_SETUP: Final = "flowzoo.reward.math.judge:setup"
 _MAX_CHARS: Final = 400
 _MAX_BARS: Final = 10
 _REMEMBERED: Final = 20_000
@@ -57,12 +56,17 @@ def _remember(pair: tuple[str, str], status: JudgeStatus, deadline: float) -> No
     _verdicts[pair] = status, deadline
 
 
-def _pool() -> WorkerPool:
+def sympy_pool(module: str, name: str) -> WorkerPool:
+    """The pool of workers that run the `setup` of a module of this room."""
     from flowzoo.sandbox.pool import shared_pool
 
     # Pure-Python integers: with gmpy2 a huge power aborts the interpreter.
     env = (("MPMATH_NOGMPY", "1"), ("SYMPY_GROUND_TYPES", "python"))
-    return shared_pool(_SETUP, env, name="math")
+    return shared_pool(f"flowzoo.reward.math.{module}:setup", env, name=name)
+
+
+def _pool() -> WorkerPool:
+    return sympy_pool("judge", "math")
 
 
 def warm() -> None:
@@ -73,7 +77,7 @@ def warm() -> None:
 def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
     jobs = [json.dumps(pair).encode() for pair in pairs]
     results = _pool().run(jobs, deadline)
-    statuses = [_status(result) for result in results]
+    statuses = [status_of(result) for result in results]
     for pair, status, result in zip(pairs, statuses, results, strict=True):
         # The machine may be the cause of a process that died without an exception.
         if result.status != "crashed" or result.value:
@@ -81,7 +85,8 @@ def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]
     return statuses
 
 
-def _status(result: JobResult) -> JudgeStatus:
+def status_of(result: JobResult) -> JudgeStatus:
+    """The verdict of a worker that answers `1` or `0`."""
     if result.status == "ok":
         return "equal" if result.value == b"1" else "different"
     return "timeout" if result.status == "timeout" else "crashed"

@@ -18,6 +18,7 @@ from flowzoo.reward.math.matrices import (
     raise_power,
     total,
 )
+from flowzoo.reward.math.plain_text import SYMBOLS
 from flowzoo.reward.math.tokens import (
     MathToken,
     MathTokens,
@@ -60,11 +61,13 @@ from flowzoo.reward.math.vocabulary import (
     GREEK,
     INVERSE,
     KNOWN,
-    NO_OPERAND,
+    OPERANDS,
+    PRODUCT,
     SAME,
     TYPESET,
     is_function,
     is_name,
+    is_prose,
     number_in_words,
 )
 
@@ -78,7 +81,6 @@ _TIMES: Final = frozenset(("*", "cdot", "times"))
 _NO_ATOM: Final = frozenset(
     ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose", "over")
 )
-_PRODUCT_LETTERS = re.compile(r"[b-df-hj-np-tv-z]{3,5}|[abcxyz]{3}")
 _MAX_TREE: Final = 130  # functions on trees recurse, and `x!!!` builds deep ones without brackets
 _SHORT_KEY: Final = 300
 
@@ -397,12 +399,8 @@ class _Parser(TokenCursor):
         name: str = symbol.args[0]
         letter = name.partition("_")[0].rstrip("'")
         close_at = self.partner[self.at]
-        if (
-            letter in self.bound
-            or letter[:1] in ("", WRITTEN)
-            or close_at < 0
-            or close_at >= self.end
-        ):
+        is_open = close_at < 0 or close_at >= self.end
+        if letter in self.bound or letter[:1] in ("", WRITTEN) or is_open:
             return False
         if self.commas(self.at + 1, close_at):
             is_scale = letter in _SCALES and self.tokens[self.at + 1].kind != "w"
@@ -532,12 +530,8 @@ class _Parser(TokenCursor):
         if text in GREEK:
             return self.subscripted(sym(text), text)
         following = self.peek() if text.isupper() else None
-        if (
-            following
-            and following.kind == "n"
-            and not following.spaced
-            and following.text.isdigit()
-        ):
+        is_digit = following and following.kind == "n" and following.text.isdigit()
+        if following and is_digit and not following.spaced:
             self.at += 1  # `A3` is a name with an index, not a product
             return sym(f"{text}_{following.text}")
         if len(text) == 1:
@@ -549,7 +543,7 @@ class _Parser(TokenCursor):
                 return self.function(head)
         if text.isupper() and len(text) == 2 and self.is_of_matrices(text):
             return call("@matmul", [sym(text[0]), sym(text[1])])
-        if len(text) == 2 or _PRODUCT_LETTERS.fullmatch(text):
+        if len(text) == 2 or PRODUCT.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
             last = self.postfix(self.letter(text[-1]))
             return mul([*(self.single(char) for char in text[:-1]), last])
@@ -597,7 +591,8 @@ class _Parser(TokenCursor):
             return const(name)
         if name in ACCENTS:
             return self.accented(name)
-        if name in NO_OPERAND:
+        is_sign = name in SYMBOLS or (len(name) > 1 and self.at < self.end)
+        if is_sign and name not in OPERANDS:
             raise AnswerSyntaxError
         return self.subscripted(sym(name), name)
 
@@ -683,6 +678,7 @@ class _Parser(TokenCursor):
                 divisor = self.signed()
                 factors = [call("mod", [mul(factors), divisor])]
             elif self.starts_atom() and not self.is_split_number(first):
+                self.check_words()
                 sides.append(self.tokens[self.at])
                 factors.append(self.power())
             else:
@@ -718,6 +714,12 @@ class _Parser(TokenCursor):
             if not is_power or following is None or following.text not in ("^", "**"):
                 raise AnswerSyntaxError
         return False
+
+    def check_words(self) -> None:
+        # Words beside one another are a text, whose order counts, not a product.
+        pair = self.tokens[self.at - 1 : self.at + 1]
+        if all(t.kind == "w" and is_prose(t.text) for t in pair):
+            raise AnswerSyntaxError
 
     def mixed(self) -> ExprNode | None:
         # A mixed number: a whole number, then a proper fraction of whole numbers.
@@ -784,9 +786,7 @@ class _Parser(TokenCursor):
     def script(self) -> ExprNode:
         # Read an exponent: a group, or one signed factor (right to left).
         self.deeper()
-        minus = 1
-        while sign := self.accept("+", "-"):
-            minus *= self.signum(sign)
+        minus = self.signs()
         token = self.peek()
         if token is not None and token.kind == "p" and token.text == "{":
             node = self.group()

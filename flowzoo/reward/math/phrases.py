@@ -101,7 +101,7 @@ def _phrase_form(cleaned: str) -> str | None:
     tokens = _tokens(plain, lexicon.literals)
     spoken = [t.text for t in tokens if t.is_word and t.text.isalpha() and t.text not in JOINTS]
     unknown = sum(word not in lexicon.literals for word in spoken)
-    numbers = sum(number_in_words(word) is not None for word in spoken)
+    numbers = sum((number_in_words(word) or ordinal_in_words(word)) is not None for word in spoken)
     if unknown - numbers == len(spoken) or unknown > _MOST_UNKNOWN or len(tokens) > _MOST_TOKENS:
         return None
     return _Reader(tokens, lexicon).read("answer", 0, len(tokens))

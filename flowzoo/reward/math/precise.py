@@ -1,7 +1,8 @@
-"""The value of an expression at a point to a given number of digits, with mpmath.
+"""The value of an expression at a point, in doubles or to a given number of digits, with mpmath.
 
-Callers compare the values at several precisions. Exponents, arguments of slow functions, terms of
-sums and visited nodes are bounded.
+One walk of the tree serves every arithmetic. Doubles are a hint, which callers confirm by comparing
+values at several precisions. Exponents, arguments of slow functions, terms of sums and visited
+nodes are bounded.
 """
 
 from __future__ import annotations
@@ -9,23 +10,41 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from flowzoo.reward.math.doubles import (
-    FUNCTIONS,
+from flowzoo.reward.math.points import (
     OffRealsError,
     ProbePoint,
     UnreliableValueError,
-    deeper,
     model_function,
     sample,
-    span,
     spend,
 )
-from flowzoo.reward.math.tree import (
-    ExprNode,
-    rational,
-)
+from flowzoo.reward.math.tree import ExprNode, rational
+from flowzoo.reward.math.vocabulary import FUNCTIONS
+
+_SUM_TERMS: Final = 200
+_NESTED_TERMS: Final = 400
+# Key beside the bound variables: how often the innermost body is evaluated for one value.
+_NESTED: Final = "#terms"
+
+
+def deeper(bound: Mapping[str, Any], terms: int) -> dict[str, Any]:
+    """`bound` with one more binder."""
+    work = bound.get(_NESTED, 1) * terms
+    if work > _NESTED_TERMS:
+        raise UnreliableValueError
+    return {**bound, _NESTED: work}
+
+
+def span(first: Fraction, last: Fraction) -> range:
+    """The integers from `first` to `last`."""
+    if first.denominator != 1 or last.denominator != 1:
+        raise UnreliableValueError
+    if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
+        raise UnreliableValueError
+    return range(int(first), int(last) + 1)
+
 
 _MOST_TERMS: Final = 380
 _QUADRATURE: Final = 100  # most digits for quadrature
@@ -180,24 +199,52 @@ _MP_NAMES: Final = {
 }  # fmt: skip
 _FLAT_AT_ZERO: Final = frozenset({"exp", "cos", "cosh", "sec", "sech"})
 _FLAT_FAR_OUT: Final = {"tanh": 1.0, "coth": 1.0, "erf": 0.5, "erfc": 0.5, "normal": 0.5}
-_KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
+_KNOWN: Final = FUNCTIONS - {"exp", "log", "lg"} | {"gamma", "zeta", "normal"}
 # Largest arguments of functions that are slow or overflow above.
 _MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
+
+
+_DOUBLE: Final = 15  # digits of a double
+_LARGE: Final = 1e90
+# A sum of doubles is sharp if no term is less than this part of the largest one, nor is the total.
+_LOST: Final = 1e-9
 
 
 @functools.lru_cache(maxsize=8)
 def _context(digits: int) -> Any:
     import mpmath
 
+    if digits == _DOUBLE:
+        return mpmath.fp
     context = mpmath.MPContext()
     context.dps = digits + _GUARD
     return context
 
 
+class Rough(NamedTuple):
+    """A value in doubles; sharp if no sum has lost digits."""
+
+    value: complex
+    is_sharp: bool
+
+
+def rough(node: ExprNode, point: ProbePoint) -> Rough:
+    """The value of a tree at a probe point in doubles."""
+    evaluation = TreeEvaluation(point, _DOUBLE)
+    value = complex(_evaluate(evaluation, node))
+    if not abs(value) < _LARGE or 0 < abs(value) < 1 / _LARGE:
+        raise UnreliableValueError
+    return Rough(value, evaluation.is_sharp)
+
+
 def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
     """The value of a tree at a probe point, rounded near `digits` digits."""
+    return _evaluate(TreeEvaluation(point, digits), node)
+
+
+def _evaluate(evaluation: TreeEvaluation, node: ExprNode) -> Any:
     try:
-        return TreeEvaluation(point, digits).value(node, {})
+        return evaluation.value(node, {})
     except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):
         raise UnreliableValueError from None
     except UnreliableValueError:
@@ -214,14 +261,17 @@ class TreeEvaluation:
     def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
         self.point, self.digits, self.context = point, digits, _context(held or digits)
         self.held = held or digits
+        self.is_rough, self.is_sharp = digits == _DOUBLE, True
         self.left = _WORK
-        self.cost = 8 + (held or digits) // 10
+        self.cost = 1 if self.is_rough else 8 + self.held // 10
         self.stands_in = True  # a stand-in would have a limit without a reason
         self.vanishes = False  # True if underflowing powers count as zero, as under an integral
-        self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
+        self.snap = _LOST if self.is_rough else self.context.mpf(10) ** -(self.held + _GUARD // 2)
 
     def number(self, value: Any) -> Any:
         """A fraction in this arithmetic; one with more digits needs a higher precision."""
+        if self.is_rough:
+            return float(value)
         if value.numerator.bit_length() > self.context.prec and not self.vanishes:
             raise UnreliableValueError
         return self.context.mpf(value.numerator) / value.denominator
@@ -252,6 +302,11 @@ class TreeEvaluation:
     def sum(self, terms: list[Any]) -> Any:
         """A sum, unless a term is so small that it would be lost."""
         sizes = [abs(term) for term in terms if term != 0]
+        if self.is_rough:
+            total = sum(terms)
+            if len(sizes) > 1 and min(*sizes, abs(total)) < max(sizes) * self.snap:
+                self.is_sharp = False
+            return total
         if len(sizes) > 1 and not self.vanishes and min(sizes) < max(sizes) * self.snap:
             raise UnreliableValueError
         return self.context.fsum(terms)
@@ -272,7 +327,7 @@ class TreeEvaluation:
     def real(self, value: Any) -> Any:
         """Drop an imaginary part from rounding; at a real point no other part is allowed."""
         context = self.context
-        if not context.isfinite(value):
+        if not abs(value) < context.inf:
             raise UnreliableValueError
         imag = context.im(value)
         if imag == 0:
@@ -296,7 +351,10 @@ class TreeEvaluation:
             self.check_level("exp", exponent * context.log(base))
         if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
             raise UnreliableValueError
-        return context.power(base, exponent)
+        result = context.power(base, exponent)
+        if self.is_rough and not 1 / _LARGE < abs(result) < _LARGE:
+            raise UnreliableValueError
+        return result
 
     def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, Any]) -> Any:
         """The value of a function."""
@@ -309,7 +367,10 @@ class TreeEvaluation:
                 raise UnreliableValueError
             if not self.vanishes:
                 self.check_level(name, first)
-            return getattr(context, _MP_NAMES.get(name, name))(first)
+            function = getattr(context, _MP_NAMES.get(name, name), None)
+            if function is None:  # doubles lack some
+                raise UnreliableValueError
+            return function(first)
         if name == "abs":
             return abs(first)
         if name in ("factorial", "factorial2"):
@@ -359,7 +420,7 @@ class TreeEvaluation:
 
     def floor(self, item: Any) -> Any:
         """The floor; a number too close to an integer could be on either side."""
-        nearest = self.context.nint(item)
+        nearest = self.context.floor(item + 0.5)
         if abs(item - nearest) < self.context.mpf(10) ** -(self.digits // 2):
             exact = item == nearest
             if not exact:
@@ -368,6 +429,8 @@ class TreeEvaluation:
 
     def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
         """The value of a sum, product, integral or limit, if it can be computed."""
+        if self.is_rough:  # takes long
+            raise UnreliableValueError
         name, variable, body, *limits = node.args
         value = None
         if name in ("sum", "prod") and len(limits) == 2:

@@ -1,33 +1,31 @@
 r"""Comparison of two expressions as functions, by values at points.
 
-Values in doubles that differ by more than their rounding errors reject. Agreement is confirmed at
-growing precision, where a zero difference shrinks with every digit, so no tolerance is needed.
+Values in doubles only show where to look. Verdicts come from values at growing precision, where a
+zero difference shrinks with every digit and another one stays, so no tolerance is needed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, combinations, islice, pairwise
 from typing import Any, Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.doubles import (
+from flowzoo.reward.math.matrices import is_matrix
+from flowzoo.reward.math.points import (
     COMPLEX,
     NEAR,
     WIDE,
-    Bounded,
     OffRealsError,
     ProbePoint,
     UnreliableValueError,
-    approximate,
+    bounded,
     is_spent,
     is_whole,
     whole_points,
 )
-from flowzoo.reward.math.matrices import is_matrix
-from flowzoo.reward.math.precise import precise
+from flowzoo.reward.math.precise import precise, rough
 from flowzoo.reward.math.tree import (
     ONE,
     ZERO,
@@ -116,7 +114,7 @@ def _zeros(edge: ExprNode, name: str, base: ProbePoint) -> list[float]:
     # Zeros of `edge` along one symbol, and where it touches zero without crossing.
     def at(value: float) -> float:
         point = ProbePoint(base.salt, base.signs, base.size, {**base.fixed, name: Fraction(value)})
-        return approximate(edge, point).value.real
+        return rough(edge, point).value.real
 
     try:
         y = [at(float(t)) for t in (-1, 0, 1, 2)]
@@ -168,13 +166,7 @@ def _scan(at: Callable[[float], float]) -> list[float]:
 
 # Numbers or denominators of at least this size may move a function out of range.
 _FAR: Final = 50
-_NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
 _BENT: Final = names("max min abs floor ceil sign mod binom factorial factorial2 gamma")
-
-
-def may_reach_far(key: str) -> bool:
-    """Return True if a tree with this key may have such a number."""
-    return _NOTABLE.search(key) is not None
 
 
 def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
@@ -229,6 +221,7 @@ _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
 _SHRINKS: Final = -25
 _SLACK: Final = 5  # last digits of a precision that rounding may affect
 _ENOUGH: Final = 3
+_NEAR: Final = 1e-12  # relative difference of doubles that rounding explains
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
 _BRANCHED: Final = names("ln arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh erf")
@@ -245,7 +238,7 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
         return x == y
     if "inf" in (a.key[1:4], b.key[1:4]) and (a.op == "const" or b.op == "const"):
         return False
-    with Bounded():
+    with bounded():
         return _same_function(a, b)
 
 
@@ -271,8 +264,6 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
-    if not may_reach_far(a.key + b.key):
-        return True
     if is_nothing(a, b):
         return None
     verdicts = [_at(a, b, point) for point in points_beyond(a, b)]
@@ -307,10 +298,10 @@ def proportional(a: ExprNode, b: ExprNode) -> float | None:
     # `c` is the ratio at one point; callers may rely only on its sign.
     for point in (*NEAR[:1], *WIDE[:3], *COMPLEX[:1]):
         try:
-            x, y = approximate(a, point), approximate(b, point)
+            x, y = rough(a, point), rough(b, point)
         except UnreliableValueError:
             continue
-        if abs(x.value) <= 8 * x.error + 1e-12 or abs(y.value) <= 8 * y.error + 1e-12:
+        if min(abs(x.value), abs(y.value)) <= 1e-12 or not (x.is_sharp and y.is_sharp):
             return None
         if not point.is_real:
             return None
@@ -323,16 +314,12 @@ def proportional(a: ExprNode, b: ExprNode) -> float | None:
 
 
 def constant(node: ExprNode) -> complex | None:
-    """The value of a tree without symbols in doubles, or None; for sizes, never for equality."""
+    """The value of a tree without symbols as a double, or None; for sizes, never for equality."""
     exact = rational(node)
     if exact is not None:
         return complex(exact) if abs(exact) < 10**300 else None
     if symbols(node):
         return None
-    try:
-        return approximate(node, COMPLEX[0]).value
-    except UnreliableValueError:
-        pass
     try:
         value = complex(precise(node, COMPLEX[0], _DIGITS[0]))
     except (UnreliableValueError, OverflowError):
@@ -379,17 +366,16 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
     unclear: list[ProbePoint] = []
     for point in points:
         try:
-            x, y = approximate(a, point), approximate(b, point)
+            x, y = rough(a, point), rough(b, point)
         except OffRealsError:
             continue
         except UnreliableValueError:
             unclear.append(point)
             continue
-        off = x.error + y.error
-        if abs(x.value - y.value) > 8 * off + 1e-300:
+        is_near = abs(x.value - y.value) <= _NEAR * max(abs(x.value), abs(y.value))
+        if not is_near and _at(a, b, point) is False:
             return False
-        is_sharp = off <= 1e-7 * max(abs(x.value), abs(y.value)) or x.value == y.value == 0
-        (close if is_sharp else unclear).append(point)
+        (close if is_near and x.is_sharp and y.is_sharp else unclear).append(point)
     real = [point for point in close if point.is_real]
     other = [point for point in close if not point.is_real]
     first = [*real[:1], *other[:1], *real[1:2], *other[1:2]]

@@ -32,7 +32,6 @@ from flowzoo.reward.math.compare import (
     solves,
 )
 from flowzoo.reward.math.copies import is_copied
-from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.extract import (
     TAIL,
     AnswerSource,
@@ -43,6 +42,7 @@ from flowzoo.reward.math.extract import (
 )
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
+from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
 from flowzoo.reward.math.tree import ParsedAnswer, mul, num, rational
@@ -201,7 +201,7 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
     try:
-        with Bounded():
+        with bounded():
             verdict = same(parsed, gold.answer, rules)
     except RecursionError:  # the caller's stack left too little room
         return "too_big"

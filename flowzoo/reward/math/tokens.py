@@ -151,24 +151,15 @@ def _outward(tokens: Sequence[MathToken], idx: int, stack: Sequence[tuple[int, s
     return ")" if is_inside and is_last else ""
 
 
+_DECIMAL = re.compile(
+    r"[-+]?([\d, ]*\.\d*)(?:[eE][-+]?\d+)?(?:(?:times|cdot|\*)10(?:\^|\*\*)\{?[-+]?\d+\}?)?"
+)
+
+
 def significant(tokens: Sequence[MathToken]) -> int:
     r"""Significant digits of a signed decimal literal, also of one `\times 10^k`, else 0."""
-    if len(tokens) > 1 and tokens[0].text in ("-", "+"):
-        tokens = tokens[1:]
-    if len(tokens) > 4 and tokens[1].text in ("times", "cdot", "*") and _is_ten_to(tokens[2:]):
-        tokens = tokens[:1]
-    if len(tokens) != 1 or tokens[0].kind != "n" or "." not in tokens[0].text:
-        return 0
-    if "overline" in tokens[0].text:
-        return 0
-    mantissa = tokens[0].text.lower().partition("e")[0]
-    return len(re.sub(r"[.,\s]", "", mantissa).lstrip("0"))
-
-
-def _is_ten_to(tokens: Sequence[MathToken]) -> bool:
-    exponent = [token.text for token in tokens[2:] if token.text not in ("{", "}", "-", "+")]
-    is_power = tokens[0].text == "10" and tokens[1].text in ("^", "**")
-    return is_power and len(exponent) == 1 and exponent[0].isdigit()
+    match = _DECIMAL.fullmatch("".join(token.text for token in tokens))
+    return len(re.sub(r"[.,\s]", "", match[1]).lstrip("0")) if match else 0
 
 
 def number_value(text: str) -> Fraction:

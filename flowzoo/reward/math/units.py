@@ -23,7 +23,7 @@ _NAMES: Final = table(
     "$:dollar buck:dollar usd:dollar dollar cent cents:cent hour:h hr:h hrs:h h minute:min min "
     "second:s sec:s day week month year €:euro eur:euro euro £:pound gbp:pound ¥:yen yen "
     "₹:rupee rs:rupee rs.:rupee inr:rupee rupee p.m.:pm pm a.m.:am am unit: celsius:C "
-    "KiB MiB GiB acre hectare:ha ha"
+    "KiB MiB GiB acre hectare:ha ha annum:year"
 )
 _UNITS: Final = frozenset(_NAMES.values())
 _PREFIXES: Final = table(
@@ -112,8 +112,10 @@ def _after(
         if unit_words and unit_words[0] == "of":
             unit_words.pop(0)
     if unit_words and unit_words[0].lower() in (*_PERCENT, "%"):
-        return Quantity(start, cut, "%", factor / 100)
-    return Quantity(start, cut, unit or _name(unit_words), factor)
+        unit, factor, unit_words = "%", factor / 100, unit_words[1:]
+    if unit and unit_words[-2:-1] not in (["per"], ["/"]):
+        return Quantity(start, cut, unit, factor)
+    return Quantity(start, cut, _name([unit, *unit_words] if unit else unit_words), factor)
 
 
 def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
@@ -278,6 +280,13 @@ def unit_name(word: str) -> str:
     return _NAMES.get(word, word)
 
 
+def is_rate_of(rate: str, unit: str) -> bool:
+    """Return True for money or percent per something, which may be missing."""
+    parts = rate.split()
+    return unit in _PRICED and unit in parts and all(x == unit or "-" in x for x in parts)
+
+
+_PRICED: Final = {"%", *(unit_name(sign.strip("\\")) for sign in _CURRENCY)}
 # Units as multiples of others; a symbol of the SI takes its prefixes.
 _SIZES: Final = {
     "dollar": (100, "cent"), "week": (604_800, "s"), "day": (86_400, "s"), "h": (3600, "s"),

@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.plain_text import SYMBOLS
 
 FUNCTIONS: Final = names(
     "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
@@ -51,10 +50,12 @@ FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
 )
 ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
 
-# Signs of operations, relations and arrows, which are no factor of a product.
-NO_OPERAND: Final = (SYMBOLS.keys() | names("iff implies not")) - (
-    GREEK | names("nabla partial square diamond")
-)
+# Commands that are factors before others; further ones are signs or text there.
+OPERANDS: Final = GREEK | names("nabla partial square diamond ket bra mathbb mathcal")
+
+
+PRODUCT: Final = re.compile(r"[b-df-hj-np-tv-z]{3,5}|[abcxyz]{3}")
+"""Letters that are a product of variables."""
 
 
 def is_name(word: str) -> bool:
@@ -66,6 +67,11 @@ def is_name(word: str) -> bool:
 def is_word(text: str) -> bool:
     """Return True if letters that stand alone are a word, not a product of variables."""
     return len(text) > 1 and text.isalnum() and not is_name(text) and not is_function(text)
+
+
+def is_prose(word: str) -> bool:
+    """Return True if letters are no product of variables beside another word, either."""
+    return len(word) > 2 and is_word(word) and PRODUCT.fullmatch(word) is None
 
 
 def is_function(word: str) -> bool:
@@ -92,24 +98,17 @@ HEDGED: Final = re.compile(
 """Words that deny it or make it another claim."""
 
 
-_ONES: Final = {
-    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
-    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
-    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19,
-}  # fmt: skip
-_TENS: Final = {
-    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
-    "eighty": 80, "ninety": 90,
-}  # fmt: skip
+_ONES_WORDS: Final = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen
+"""
+_ONES: Final = {word: n for n, word in enumerate(_ONES_WORDS.split())}
+_TENS_WORDS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS: Final = {word: 10 * n for n, word in enumerate(_TENS_WORDS.split(), 2)}
 _SCALES: Final = {"thousand": 1_000, "million": 10**6}
-_MONTHS: Final = {
-    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9,
-    "oct": 10, "nov": 11, "dec": 12,
-}  # fmt: skip
-_FULL: Final = (
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "sept",
-    "october", "november", "december",
-)  # fmt: skip
+_MONTH_WORDS: Final = """
+january february march april may june july august september october november december
+"""
 _NUMBER = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+){0,5}")
 _DATE = re.compile(
     r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? (?:the )?)?"
@@ -168,6 +167,7 @@ def date_form(cleaned: str) -> str | None:
     if match is None:
         return None
     name = (match["m"] or match["m2"]).lower()
-    month = _MONTHS.get(name[:3]) if len(name) == 3 or name in _FULL else None
+    months = [n for n, month in enumerate(_MONTH_WORDS.split(), 1) if name in (month, month[:3])]
+    month = 9 if name == "sept" else months[0] if months else None
     day = int(match["d"] or match["d2"])
     return f"{month}/{day}/{match['y'] or ''}" if month and 1 <= day <= 31 else None

@@ -20,13 +20,11 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from flowzoo.reward.math.answer import MAX_CHARS
+from flowzoo.reward.math.judge import status_of, sympy_pool
 from flowzoo.reward.math.plain_text import UnreadableError, plain_text
-
-if TYPE_CHECKING:
-    from flowzoo.sandbox.pool import JobResult
 
 PublishedStatus = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed"]
 _Verdict = PublishedStatus | tuple[str, ...]
@@ -34,7 +32,6 @@ _Verdict = PublishedStatus | tuple[str, ...]
 
 DEADLINE: Final = 1.0
 """Most CPU seconds of a difference in sympy."""
-_SETUP: Final = "flowzoo.reward.math.published.worker:setup"
 
 _TEXT = re.compile(r"\\text\{(.+?)\}")
 _HEADLESS_POINT = re.compile(r"(?<=[ {])\.|^\.")
@@ -86,20 +83,11 @@ def _settled(verdict: _Verdict, decided: dict[str, PublishedStatus]) -> Publishe
 
 
 def _ask(differences: Sequence[str], deadline: float) -> list[PublishedStatus]:
-    from flowzoo.sandbox.pool import shared_pool
-
     if not differences:
         return []
-    env = (("MPMATH_NOGMPY", "1"), ("SYMPY_GROUND_TYPES", "python"))
-    pool = shared_pool(_SETUP, env, name="published math")
     jobs = [json.dumps(difference).encode() for difference in differences]
-    return [_status(result) for result in pool.run(jobs, deadline)]
-
-
-def _status(result: JobResult) -> PublishedStatus:
-    if result.status == "ok":
-        return "equal" if result.value == b"1" else "different"
-    return "timeout" if result.status == "timeout" else "crashed"
+    results = sympy_pool("published.worker", "published math").run(jobs, deadline)
+    return [status_of(result) for result in results]
 
 
 def _compare(answer: str, gold: str) -> _Verdict:
