@@ -17,7 +17,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import make_workflow
 from flowzoo.envs.door.server import door
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 MOST, FIELDS = 2**16, 100
 
@@ -151,7 +151,7 @@ def test_what_is_no_http_and_a_client_that_waits_for_leave_are_answered_as_ever(
 
 @pytest.mark.parametrize("start", [b"", b"G", b"GET /v1/models HTTP/1.1\r\nX-a: "])
 def test_a_head_that_comes_slowly_is_refused(address, monkeypatch, start):
-    monkeypatch.setattr("flowzoo.envs.door.connection.HEAD_S", 0.3)
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 0.3)
     with Caller(address) as caller:
         caller.send(start)
         while not select.select([caller.socket], [], [], 0.05)[0]:
@@ -162,7 +162,7 @@ def test_a_head_that_comes_slowly_is_refused(address, monkeypatch, start):
 
 
 def test_a_head_may_wait_while_the_request_before_it_is_answered(monkeypatch):
-    monkeypatch.setattr("flowzoo.envs.door.connection.HEAD_S", 0.2)
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 0.2)
     workflow, gate = make_workflow("single"), Gate()
     chat = {"model": workflow.name, "messages": [{"role": "user", "content": "Compute 1+1."}]}
     body = json.dumps(chat).encode()
