@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import time
@@ -113,19 +114,24 @@ def check_local(request: HttpRequest) -> None:
     A name of another site may lead to this machine, and its pages would read what is here.
     """
     hosts = request.values(b"host")
-    found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-    name = (found[1] or found[2]).lower() if found else ""
-    try:
-        is_local = name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        is_local = False
-    if not is_local:
+    if len(hosts) != 1 or not is_local(hosts[0]):
         message = "The header `Host` must name this machine: 127.0.0.1, localhost or [::1]."
         raise RefusalError(403, "host_refused", message)
     origin = request.header(b"origin")
     if origin and origin.lower() != f"http://{hosts[0]}".lower():
         message = "Pages of other sites may only ask a server that has an API key."
         raise RefusalError(403, "origin_refused", message)
+
+
+@functools.lru_cache(64)
+def is_local(host: str) -> bool:
+    """True if the header `Host` names this machine."""
+    found = _HOST.fullmatch(host)
+    name = (found[1] or found[2]).lower() if found else ""
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def failure(error: BaseException) -> RefusalError:

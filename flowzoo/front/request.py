@@ -116,6 +116,7 @@ class HttpReply(NamedTuple):
         if self.parts is not None:
             async for part in self.parts:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
+                await asyncio.sleep(0)  # for the end of a connection to be noticed
         for start in range(0, max(1, len(self.body)), _PIECE):  # waits for a reader of each
             piece, more = self.body[start : start + _PIECE], start + _PIECE < len(self.body)
             await send({"type": "http.response.body", "body": piece, "more_body": more})

@@ -17,6 +17,7 @@ _KEEP_ALIVE_S = 24 * 3600
 def open_server(runs: Mapping[str, ProgramRun]) -> FrontServer:
     """The server of a door on the loopback interface; `runs` are by API key."""
     front, opened = DoorFront(runs), bind(HOST, 0)
+    opened.listen()  # programs may connect before the thread serves
     return FrontServer(front, opened, keep_alive_s=_KEEP_ALIVE_S, connection=ProgramConnection)
 
 
