@@ -94,9 +94,10 @@ def serve(key: str = "") -> None:
 
 
 def door() -> None:
-    """The door with a program that hangs and whose refusals do not end it."""
-    from agent_programs import start
+    """The door with a program that never ends; whatever asks in its name gets a reply."""
+    from agent_programs import advance
 
+    from flowzoo.envs import Episode
     from flowzoo.envs.door import run as door_run
     from flowzoo.envs.external.program import OpenAIProgram
 
@@ -107,7 +108,14 @@ def door() -> None:
         threading.Event().wait()
         return ""
 
-    start(OpenAIProgram(hang, roles="writer", at_once=1, seconds=1e6, request_bytes=2**20))
+    workflow = OpenAIProgram(
+        hang, roles="writer", at_once=1, seconds=1e6, request_bytes=2**20, max_calls=10**6
+    )
+    episode = Episode(workflow, workflow.task.problem(0), "e")
+    while True:
+        advance(episode)
+        for turn in list(episode.waiting):
+            episode.reply(turn.agent, "1")
 
 
 def page(folder: Path) -> None:

@@ -150,7 +150,9 @@ def test_what_is_no_http_and_a_client_that_waits_for_leave_are_answered_as_ever(
             assert caller.answer()[0] == 404
 
 
-@pytest.mark.parametrize("start", [b"", b"G", b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-a: "])
+@pytest.mark.parametrize(
+    "start", [b"", b"G", b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-a: "]
+)
 def test_a_head_that_comes_slowly_is_refused(address, monkeypatch, start):
     monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 0.3)
     with Caller(address) as caller:

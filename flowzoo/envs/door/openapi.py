@@ -69,8 +69,6 @@ _TOOL: JSON = {
     },
 }
 _STATUS = {"type": "object", "required": ["status"], "properties": {"status": _TEXT}}
-REFUSALS = (400, 401, 403, 404, 405, 408, 413, 429, 431, 500, 503, 504)
-"""Statuses of errors, all in OpenAI's format."""
 
 
 def describe(
@@ -91,6 +89,7 @@ def describe(
         tools: whether a request may bring tools.
         one_model: whether there is an address for each model.
     """
+    error = {"application/json": {"schema": _ERROR}}
     request = _request(kinds, neutral, models, tools)
     chat = {
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
@@ -110,7 +109,10 @@ def describe(
         "openapi": "3.1.0",
         "info": {"title": title, "version": "1"},
         "paths": paths,
-        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "responses": {"Error": {"description": "An error.", "content": error}},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
         "security": [{"key": []}],
     }
 
@@ -152,7 +154,6 @@ def _or_null(*schemas: JSON) -> JSON:
 def _responses(schema: JSON, kind: str = "application/json", stream: bool = False) -> JSON:
     content: JSON = {kind: {"schema": schema}}
     if stream:
-        content["text/event-stream"] = {"schema": _TEXT}
-    error = {"description": "An error.", "content": {"application/json": {"schema": _ERROR}}}
-    errors = {str(status): error for status in REFUSALS}
+        content["text/event-stream"] = {}
+    errors = {"default": {"$ref": "#/components/responses/Error"}}
     return {"responses": {"200": {"description": "The answer.", "content": content}, **errors}}
