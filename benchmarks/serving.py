@@ -63,7 +63,7 @@ async def ask_all(port: int, model: str, problems: Sequence[Problem], at_once: i
         for number in waiting:
             messages = [{"role": "user", "content": problems[number].text}]
             body = json.dumps({"model": model, "messages": messages}).encode()
-            head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+            head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
             writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
             top = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").lower()
             length = int(top.partition("content-length:")[2].partition("\r")[0])

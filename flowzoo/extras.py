@@ -22,7 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "gguf": ("gguf",),
     "bits": ("bitsandbytes",),
     "openai": ("httpx",),
-    "programs": ("starlette", "uvicorn", "httptools"),
+    "programs": ("uvicorn", "httptools"),
     "data": ("datasets", "pyarrow"),
     "vllm": ("vllm",),
     "scale": ("ray",),

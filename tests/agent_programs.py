@@ -68,7 +68,7 @@ def raw_request(
 ) -> Iterator[socket.socket]:
     """A connection on which a request was sent, or with a larger `length` a part of it."""
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Length: {len(body) if length is None else length}\r\n\r\n"
     )
     address = urlsplit(base_url)

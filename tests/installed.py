@@ -64,7 +64,7 @@ LINES = {
     "why run": "torch",
     "export run --policy shared --out out": "torch",
     "dataset ev --out set": "pyarrow",
-    "serve single --policy openai:m@http://127.0.0.1:9/v1": "starlette",
+    "serve single --policy openai:m@http://127.0.0.1:9/v1": "uvicorn",
     "new workflow second_look_of_mine": "", "new task letters_of_mine": "",
     "new package panel_of_mine": "",
     "sandbox check --help": "", "completion bash": "",

@@ -1,16 +1,22 @@
-"""A served workflow in this process, for tests."""
+"""A served workflow, or page, in this process, for tests."""
 
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from processes import wait_for
 
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.serving.server import TeamServer, bind
+from flowzoo.agents.serving.server import TeamServer
 from flowzoo.agents.serving.service import TeamService
+from flowzoo.baselines.report.local import LocalPage
 from flowzoo.envs import Workflow
+from flowzoo.front.server import bind
+
+AnyPage = TypeVar("AnyPage", bound=LocalPage)
 
 
 class Served(NamedTuple):
@@ -28,7 +34,7 @@ def serving(
 ) -> Iterator[Served]:
     """Serve until the end of the block."""
     service = TeamService(workflow, policy_map, **settings)
-    opened, ready = bind("127.0.0.1", 0, settings.get("api_key", "")), threading.Event()
+    opened, ready = bind("127.0.0.1", 0, bool(settings.get("api_key"))), threading.Event()
     server = TeamServer(service, opened, grace, ready.set)
     thread = threading.Thread(target=lambda: asyncio.run(server.run_until_stopped()))
     thread.start()
@@ -42,6 +48,20 @@ def serving(
     assert not thread.is_alive()
     assert not service.open
     assert not service.engine.futures
+
+
+@contextmanager
+def page_served(page: AnyPage) -> Iterator[AnyPage]:
+    """Serve a page until the end of the block."""
+    thread = threading.Thread(target=page.run)
+    thread.start()
+    try:
+        wait_for(lambda: page.server.started)
+        yield page
+    finally:
+        page.server.stop()
+        thread.join(30)
+    assert not thread.is_alive()
 
 
 class Gate:

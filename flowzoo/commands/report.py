@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowzoo.agents.evaluation.summary import is_evaluation
-from flowzoo.baselines.report.local import LocalPage
 from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import UsageError
 
@@ -137,26 +136,25 @@ def report_runs(options: Options) -> int:
 
 def serve(options: Options, evaluation: bool) -> int:
     """Serve the page of one run or evaluation until it is interrupted."""
-    from flowzoo.baselines.report.evaluation.page import EvaluationServer
+    from flowzoo.baselines.report.evaluation.server import EvaluationServer
     from flowzoo.baselines.report.live import LivePage
     from flowzoo.baselines.report.reading import read_runs
 
     if options.out or options.png or options.overview:
         raise UsageError("`serve` writes no file: leave out --out, --png and --overview")
     paths = options.folders
-    server: LocalPage
+    page: EvaluationServer | LivePage
     if evaluation:
-        server = EvaluationServer(paths[0], options.against, options.port, options.episodes)
+        page = EvaluationServer(paths[0], options.against, options.port, options.episodes)
     elif len(read_runs(paths)) == 1:
-        server = LivePage(paths[0], options.port, options.episodes)
+        page = LivePage(paths[0], options.port, options.episodes)
     else:
         raise UsageError("`serve` follows one run, and there are several: name one directory")
-    with server:
-        print(f"report  {server.url} (end with Ctrl-C)", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print()
+    print(f"report  {page.url} (end with Ctrl-C)", flush=True)
+    try:
+        page.run()
+    except KeyboardInterrupt:
+        print()
     return 0
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
@@ -15,6 +17,7 @@ from flowzoo.envs.episode.watchdog import watch
 from flowzoo.envs.settings import check_number
 from flowzoo.errors import UsageError
 
+KEY_VARIABLE = "FLOWZOO_API_KEY"
 REFUSED = ("data", "split", "skip_unusable")
 """Options of problems, which requests bring."""
 
@@ -28,16 +31,17 @@ class Options:
     problems: ProblemOptions = field(default_factory=ProblemOptions, metadata={"refused": REFUSED})
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     host: str = "127.0.0.1"
-    """Address to listen on; one that is reachable from other machines needs --api-key."""
+    """Address to listen on; one that is reachable from other machines needs a key."""
     port: int = 8000
     """Port to listen on; 0: any free port."""
     api_key: str = ""
-    """Required API key of requests."""
+    """File with the required API key of requests, as `@FILE`; default: FLOWZOO_API_KEY, if set."""
     request_bytes: int = 2**20
     """Most bytes of a request."""
     max_open: int = 256
-    """Most concurrent answers, of which a request has `n`; further ones get an error and can be
-    retried."""
+    """Most concurrent answers, of which a request has `n`; further requests wait."""
+    max_waiting: int = 1024
+    """Most requests that wait; further ones get status 429 and the seconds after which to retry."""
     seconds: float = 600.0
     """Time limit of a request."""
     grace: float = 5.0
@@ -47,16 +51,20 @@ class Options:
 def run(options: Options) -> int:
     """Serve until Ctrl-C."""
     from flowzoo.agents.serving.questions import check_served
-    from flowzoo.agents.serving.server import TeamServer, bind
+    from flowzoo.agents.serving.server import TeamServer
     from flowzoo.agents.serving.service import ServingLimits, TeamService
+    from flowzoo.front.server import bind
 
     check_options(options)
+    key = read_key(options.api_key)
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
     check_served(workflow)
     check_policy_map(workflow, options.policies)
     grading_of(workflow)
-    opened = bind(options.host, options.port, options.api_key)
-    limits = ServingLimits(options.request_bytes, options.max_open, options.seconds)
+    opened = bind(options.host, options.port, bool(key))
+    limits = ServingLimits(
+        options.request_bytes, options.max_open, options.seconds, options.max_waiting
+    )
     policies, seed = options.policies, options.problems.seed
     with opened, open_policy_map(workflow, policies, seed) as policy_map:
         service = TeamService(
@@ -65,13 +73,11 @@ def run(options: Options) -> int:
             temperature=policies.temperature,
             top_p=policies.top_p,
             limits=limits,
-            api_key=options.api_key,
+            api_key=key,
         )
-        host, port = opened.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        line = f"serving {', '.join(service.team.models)} at {url} (Ctrl-C ends it)"
-        server = TeamServer(service, opened, options.grace, partial(print, line, flush=True))
         tell = partial(print, file=sys.stderr, flush=True)
+        server = TeamServer(service, opened, options.grace, lambda: print(line, flush=True))
+        line = f"serving {', '.join(service.team.models)} at {server.url}/v1 (Ctrl-C ends it)"
         with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(tell):
             asyncio.run(server.run_until_stopped())
     return 0
@@ -79,16 +85,14 @@ def run(options: Options) -> int:
 
 def check_options(options: Options) -> None:
     """Reject invalid options before anything is loaded."""
-    from flowzoo.envs.door.app import MOST_INCOMING
+    from flowzoo.front.request import MOST_INCOMING
 
     check_count("port", options.port, 0, 65_535)
     check_count("request-bytes", options.request_bytes, 1, MOST_INCOMING)
     check_count("max-open", options.max_open)
+    check_count("max-waiting", options.max_waiting, 0)
     check_number("--seconds", options.seconds, 0.001)
     check_number("--grace", options.grace, 0, 3600)
-    key = options.api_key
-    if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError("--api-key must have only printable ASCII characters without spaces")
     problems = options.problems
     for name in REFUSED:
         if getattr(problems, name):
@@ -102,3 +106,31 @@ def check_options(options: Options) -> None:
                 f"--policy {spec}: scripted policies only know the answers of the task's problems: "
                 "name a model"
             )
+
+
+def read_key(option: str) -> str:
+    """The API key in the file of an option `@FILE`, else in the environment; empty: there is none.
+
+    Raises:
+        UsageError: the option is a key, which other users could read, or the file has none.
+    """
+    if option and not option.startswith("@"):
+        raise UsageError(
+            "--api-key takes a file, as @FILE: every user of this machine can read a key on the "
+            f"command line. Write it to a file, or set {KEY_VARIABLE}."
+        )
+    place, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "")
+    if option:
+        place = option[1:]
+        try:
+            with Path(place).open("rb") as file:
+                key = file.read(2**12).decode("latin-1").strip()
+        except OSError as error:
+            raise UsageError(f"--api-key {option} cannot be read: {error.strerror}") from None
+        if not key:
+            raise UsageError(f"--api-key {option}: the file is empty, expected a key")
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError(
+            f"the API key in {place} must have only printable ASCII characters without spaces"
+        )
+    return key

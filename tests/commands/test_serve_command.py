@@ -24,7 +24,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.cli import main
 from flowzoo.commands.policies import PolicyOptions
-from flowzoo.commands.serve import REFUSED
+from flowzoo.commands.serve import REFUSED, read_key
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
@@ -62,8 +62,9 @@ def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
     ("number", "status"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
 )
-def test_a_signal_lets_open_requests_finish(number, status):
-    words = ["voting", "--temperature", "0", "--api-key", "key", "--grace", "600"]
+def test_a_signal_lets_open_requests_finish(number, status, tmp_path):
+    (tmp_path / "key").write_text("key\n")
+    words = ["voting", "--temperature", "0", "--api-key", f"@{tmp_path / 'key'}", "--grace", "600"]
     with served(*words) as (process, url, models):
         assert models == ["voting_v0", "generator", "aggregator"]
         client = openai.OpenAI(base_url=url, api_key="key", max_retries=0)
@@ -164,3 +165,14 @@ def test_a_trained_team_is_served_from_the_directory_of_its_run(tmp_path, monkey
         question: Any = [{"role": "user", "content": "Compute 3*4+5."}]
         for model in models:
             assert client.chat.completions.create(model=model, messages=question).usage
+
+
+def test_a_key_is_read_from_the_environment_or_a_file(monkeypatch, tmp_path):
+    assert read_key("") == ""
+    monkeypatch.setenv("FLOWZOO_API_KEY", "of-the-environment")
+    assert read_key("") == "of-the-environment"
+    (tmp_path / "key").write_text("of-the-file\n")
+    assert read_key(f"@{tmp_path / 'key'}") == "of-the-file"
+    monkeypatch.setenv("FLOWZOO_API_KEY", "zwei Wörter")
+    with pytest.raises(UsageError, match="the API key in FLOWZOO_API_KEY must have only printable"):
+        read_key("")

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flowzoo.envs.door.refusal import RefusalError, wrong
 from flowzoo.envs.door.wire import (
     BOOLEAN,
     NOTES,
@@ -23,15 +22,16 @@ from flowzoo.envs.door.wire import (
     read_stops,
 )
 from flowzoo.envs.script import Message
+from flowzoo.front.refusal import RefusalError, wrong
 
-_OBEYED: Kinds = {
+OBEYED: Kinds = {
     **SAMPLING,
     "n": ("a whole number", is_whole),
     "stream": BOOLEAN,
     "stream_options": OBJECT,
     "flowzoo": OBJECT,
 }
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **UNSUPPORTED,
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -41,7 +41,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"),
     "store": (False,),
 }
-_FIELDS = {"model", "messages", "stop", *_OBEYED, *_NEUTRAL, *NOTES}
+_FIELDS = {"model", "messages", "stop", *OBEYED, *NEUTRAL, *NOTES}
 _SEEDS = 2**63
 
 
@@ -88,8 +88,8 @@ def read_request(raw: bytes, team: Team) -> ServedRequest:
         if name not in _FIELDS:
             message = f"`{name:.100}` is no parameter of this server."
             raise RefusalError(400, "unknown_parameter", message, name)
-    check_kinds(body, {**_OBEYED, **NOTES})
-    check_neutral(body, _NEUTRAL)
+    check_kinds(body, {**OBEYED, **NOTES})
+    check_neutral(body, NEUTRAL)
     _check_sampling(body, team)
     stream = body.get("stream") is True
     seed = body.get("seed")

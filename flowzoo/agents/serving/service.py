@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
@@ -21,8 +22,11 @@ from flowzoo.agents.serving.questions import (
     resolve_ungraded,
 )
 from flowzoo.envs import Workflow, WorkflowError
-from flowzoo.envs.door.refusal import RefusalError
 from flowzoo.errors import ChatError, FlowzooError
+from flowzoo.front.front import failure
+from flowzoo.front.line import WaitingLine
+from flowzoo.front.refusal import RefusalError
+from flowzoo.provenance import redact
 
 PULSE_S = 15.0
 """Seconds without news after which a stream has a comment, so that proxies keep it open."""
@@ -37,7 +41,9 @@ class ServingLimits(NamedTuple):
     max_open: int = 256
     """Most answers that are under way at a time."""
     seconds: float = 600.0
-    """Most seconds of a request."""
+    """Most seconds of a request, and before it of its wait for others."""
+    max_waiting: int = 1024
+    """Most requests that wait until there is room for their answers."""
 
 
 class TeamService:
@@ -72,6 +78,7 @@ class TeamService:
         self.limits, self.api_key = limits or ServingLimits(), api_key
         most = min(self.limits.max_open, workflow.open_limit or self.limits.max_open)
         self.team = Team(workflow.name, tuple(policy_map.entries), temperature, top_p, most)
+        self.line = WaitingLine(most, self.limits.max_waiting)
         self.engine = ServingEngine(policy_map, workflow.task, resolve_ungraded)
         self.open: set[PendingAnswer] = set()
         self.ending = False
@@ -79,18 +86,16 @@ class TeamService:
         self.answered = 0
         """Number of requests that were answered."""
 
-    def begin(self, request: ServedRequest) -> PendingAnswer:
-        """Begin to answer a request.
+    async def begin(self, request: ServedRequest, departure: asyncio.Future[Any]) -> PendingAnswer:
+        """Begin to answer a request once there is room for its answers.
 
         Raises:
-            RefusalError: too many are open, or the server is ending.
+            RefusalError: too many wait, or the server is ending.
+            ClientGoneError: its client has left.
         """
         if self.ending:
             raise ended()
-        count = sum(entry.request.samples for entry in self.open)
-        if count + request.samples > self.team.max_open:
-            message = f"{count} answers are under way, and {self.team.max_open} may be: try again."
-            raise RefusalError(429, "too_many_requests", message)
+        await self.line.enter(request.samples, departure, self.limits.seconds)
         return PendingAnswer(self, request)
 
     def refuse_open(self) -> None:
@@ -119,6 +124,7 @@ class PendingAnswer:
         limit = service.limits.seconds
         late = RefusalError(504, "timeout", f"The answer took longer than {limit:g} s.")
         self._timer = asyncio.get_running_loop().call_later(limit, self.fail, late)
+        self._start = monotonic()
         service.open.add(self)
         for sample in range(request.samples):
             play = service.play(request, sample, partial(self._tell, sample))
@@ -134,7 +140,9 @@ class PendingAnswer:
     def close(self) -> None:
         """Drop what is not finished."""
         self._timer.cancel()
-        self._service.open.discard(self)
+        if self in self._service.open:
+            self._service.open.discard(self)
+            self._service.line.leave(self.request.samples, monotonic() - self._start)
         for future in self._futures:
             future.cancel()
 
@@ -186,10 +194,9 @@ def refusal(error: BaseException, by_team: bool) -> RefusalError:
     if isinstance(error, ChatError) and not by_team:  # of a workflow they are not the client's
         return RefusalError(400, "unsupported_messages", str(error), "messages")
     if isinstance(error, WorkflowError):
-        _log.warning("a request failed: %s", error)
+        _log.warning("a request failed: %s", redact(str(error)))
         return RefusalError(500, "workflow_failed", str(error))
     if isinstance(error, FlowzooError):
-        _log.warning("a request failed: %s", error)
+        _log.warning("a request failed: %s", redact(str(error)))
         return RefusalError(500, "policy_failed", str(error))
-    _log.error("a request failed", exc_info=error)
-    return RefusalError(500, "server_error", f"The request failed by {type(error).__name__}.")
+    return failure(error)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-HOST = "127.0.0.1"
+from flowzoo.front.front import Front, Handler
+from flowzoo.front.line import WaitingLine
+from flowzoo.front.refusal import RefusalError
+from flowzoo.front.request import HttpReply, HttpRequest
+from flowzoo.front.server import HOST, FrontServer, bind
+
+MOST_WAITING = 64
+"""Most requests that wait while a page is built."""
+_BUILD_S = 600.0
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Resource(NamedTuple):
@@ -24,47 +33,40 @@ def file_states(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
-class LocalPage(ThreadingHTTPServer):
-    """Server of one page on this machine.
+class LocalPage(Front):
+    """Server of one page on this machine."""
 
-    Requests must name the loopback address as their host, so that no other site's page can read
-    this one under a name that leads here.
-    """
+    most_connections = 256
 
-    daemon_threads = True
-
-    def __init__(self, port: int = 0) -> None:
-        super().__init__((HOST, port), _Handler)
+    def __init__(self, port: int = 0, **routes: Handler) -> None:
+        """Listen on a port; `routes` are further handlers of GET, by path."""
+        more = {f"GET /{path}": handler for path, handler in routes.items()}
+        super().__init__({"GET /": self._content, "GET /*": self._content, **more})
+        self._line = WaitingLine(1, MOST_WAITING)
+        self.server = FrontServer(self, bind(HOST, port), grace_s=2)
 
     @property
     def url(self) -> str:
         """Address of the page."""
-        return f"http://{HOST}:{self.server_address[1]}/"
+        return f"{self.server.url}/"
 
     def answer(self, path: str) -> Resource | None:
-        """Content at `path`; None: there is nothing."""
+        """Content at `path`, a query included, of one request at a time; None: there is nothing."""
         raise NotImplementedError
 
+    def run(self) -> None:
+        """Serve until a signal, or `server.stop`."""
+        asyncio.run(self.server.listen())
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        """Answer with what is at the address."""
-        assert isinstance(self.server, LocalPage)
-        host = self.headers.get("Host", "").rpartition(":")[0]
-        if host not in (HOST, "localhost"):
-            self.send_error(403, "this page is for the machine it runs on")
-            return
-        answer = self.server.answer(self.path)
-        if answer is None:
-            self.send_error(404)
-            return
-        body = answer.text.encode()
-        self.send_response(200)
-        self.send_header("Content-Type", answer.kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        self.wfile.write(body)
+    async def _content(self, request: HttpRequest) -> HttpReply:
+        async with self._line.slot(request.departure, _BUILD_S):
+            target = f"{request.path}?{request.query}" if request.query else request.path
+            content = await asyncio.to_thread(self.answer, target)
+        if content is None:
+            raise RefusalError(404, "unknown_url", "There is nothing at this address.")
+        return page_reply(content)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log no request."""
+
+def page_reply(content: Resource) -> HttpReply:
+    """The reply with a content."""
+    return HttpReply(200, content.text.encode(), content.kind, _HEADERS)

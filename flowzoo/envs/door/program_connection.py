@@ -1,12 +1,24 @@
-"""Connections of clients, which record whether a reply was read."""
+"""Connections of clients, which record whether a reply was read, and their server."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import Any
 
-from flowzoo.envs.door.connection import BoundedConnection
-from flowzoo.envs.door.run import Link
+from flowzoo.envs.door.app import DoorFront
+from flowzoo.envs.door.run import Link, ProgramRun
+from flowzoo.front.connection import BoundedConnection
+from flowzoo.front.server import HOST, FrontServer, bind
+
+_KEEP_ALIVE_S = 24 * 3600
+
+
+def open_server(runs: Mapping[str, ProgramRun]) -> FrontServer:
+    """The server of a door on the loopback interface; `runs` are by API key."""
+    front, opened = DoorFront(runs), bind(HOST, 0)
+    opened.listen()  # programs may connect before the thread serves
+    return FrontServer(front, opened, keep_alive_s=_KEEP_ALIVE_S, connection=ProgramConnection)
 
 
 class ProgramConnection(BoundedConnection):

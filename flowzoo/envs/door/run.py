@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowzoo.envs.door.refusal import BodyRoom, RefusalError
 from flowzoo.envs.script import (
     AgentProgram,
     Exchange,
@@ -23,6 +22,7 @@ from flowzoo.envs.script import (
     ProgramRequest,
     Progress,
 )
+from flowzoo.front.refusal import BodyRoom, RefusalError
 
 TICK_S = 0.005
 """Seconds between two polls of the active runs."""

@@ -11,8 +11,6 @@ import asyncio
 import atexit
 import logging
 import os
-import resource
-import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -24,11 +22,8 @@ from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spo
 from flowzoo.errors import DivergedError, UsageError, missing_extra
 
 if TYPE_CHECKING:
-    import uvicorn
+    from flowzoo.front.server import FrontServer
 
-HOST = "127.0.0.1"
-_FILES = 2**16
-_KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
 
 
@@ -82,25 +77,18 @@ class Door:
         self.moving: set[ProgramRun] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.ticker: asyncio.Task[None] | None = None
-        self.socket = socket.create_server((HOST, 0))
-        # Accepted connections inherit it; asyncio sets it only where the protocol is named. Without
-        # it the body of an answer waits 40 ms for the client's acknowledgement of its head.
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._guard: ProgramGuard | None = None
         self._threads = ProgramThreads()
-        self.base_url = f"http://{HOST}:{self.socket.getsockname()[1]}/v1"
+        self.base_url = ""
         self.loop = asyncio.new_event_loop()
 
-    def start(self, config: uvicorn.Config) -> None:
+    def start(self, server: FrontServer) -> None:
         """Serve on a separate thread."""
-        import uvicorn
-
-        server = uvicorn.Server(config)
-        _allow_files()
+        self.base_url = f"{server.url}/v1"
 
         def serve() -> None:
             asyncio.set_event_loop(self.loop)
-            self.loop.run_until_complete(server.serve(sockets=[self.socket]))
+            self.loop.run_until_complete(server.listen())
 
         threading.Thread(target=serve, name="door of agent programs", daemon=True).start()
         atexit.register(self.stop_all)
@@ -189,14 +177,6 @@ class Door:
         self.ticker = None
 
 
-def _allow_files() -> None:
-    # A function's request needs two files: 512 programs exceed the usual limit of 1,024.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _FILES:
-        most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def _divergence(run: ProgramRun) -> DivergedError:
     models = ", ".join(entry.request.model for entry in run.open) or "nothing"
     how = f"ended by {run.end.status} ({run.end.reason})" if run.end else f"asked {models}"
@@ -220,14 +200,11 @@ def door() -> Door:
     with _LOCK:
         if not _DOORS or _DOORS[0].process != os.getpid():  # a forked process has no threads
             try:
-                from flowzoo.envs.door.app import make_app
-                from flowzoo.envs.door.connection import server_config
-                from flowzoo.envs.door.program_connection import ProgramConnection
+                from flowzoo.envs.door.program_connection import open_server
             except ImportError as error:
-                raise missing_extra("starlette", "programs", "an agent program") from error
+                raise missing_extra("uvicorn", "programs", "an agent program") from error
             opened = Door()
-            app = make_app(opened.runs)
-            opened.start(server_config(app, _KEEP_ALIVE_S, ProgramConnection))
+            opened.start(open_server(opened.runs))
             _DOORS[:] = [opened]
         return _DOORS[0]
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.envs.door.refusal import RefusalError, refuse_constant, wrong
 from flowzoo.envs.script import ProgramReply, ProgramRequest
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import UsageError
+from flowzoo.front.refusal import RefusalError, refuse_constant, wrong
 
 MOST_CALLS = 128
 """Most calls of a reply, and most tools of a request."""
@@ -143,7 +143,7 @@ def sent_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 _SENDERS = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_MOST_STOPS = 4
+MOST_STOPS = 4
 
 
 class ChatCall(NamedTuple):
@@ -221,10 +221,9 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """Neutral values by field, for unsupported fields."""
-_OBEYED = {
-    "messages", "model", "n", "parallel_tool_calls", "stop", "stream", "stream_options",
-    "tool_choice", "tools",
-}  # fmt: skip
+KINDS: Kinds = {"stream": BOOLEAN, "stream_options": OBJECT, **_UNHEEDED}
+"""Fields of the door that are checked by their type alone."""
+_OBEYED = {"messages", "model", "n", "parallel_tool_calls", "stop", "tool_choice", "tools"}
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
@@ -264,8 +263,6 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     model = read_model(body, models)
     _check_fields(body)
     options = body.get("stream_options")
-    if not isinstance(options, (dict, type(None))):
-        raise wrong("an object", options, "stream_options")
     messages = read_messages(body.get("messages"), tools=True)
     return ChatCall(
         ProgramRequest(model, messages, read_stops(body.get("stop")), *read_tools(body)),
@@ -275,11 +272,11 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
 
 
 def _check_fields(body: Mapping[str, Any]) -> None:
-    for name in body.keys() - _OBEYED - _UNHEEDED.keys() - UNSUPPORTED.keys():
+    for name in body.keys() - _OBEYED - KINDS.keys() - UNSUPPORTED.keys():
         if body[name] is not None:
             message = f"`{name:.100}` is not a parameter of the door."
             raise RefusalError(400, "unknown_parameter", message, name)
-    check_kinds(body, {"stream": BOOLEAN, **_UNHEEDED})
+    check_kinds(body, KINDS)
     if body.get("n") not in (None, 1):
         message = "`n` must be 1: a request is one turn of an agent."
         raise RefusalError(400, "unsupported_value", message, "n")
@@ -353,8 +350,8 @@ def _content(value: Any, param: str) -> str:
 def read_stops(value: Any) -> tuple[str, ...]:
     """Read the texts of the field `stop`."""
     stops = [value] if isinstance(value, str) else value or []
-    if not isinstance(stops, list) or len(stops) > _MOST_STOPS:
-        raise wrong(f"a text or a list of at most {_MOST_STOPS}", value, "stop")
+    if not isinstance(stops, list) or len(stops) > MOST_STOPS:
+        raise wrong(f"a text or a list of at most {MOST_STOPS}", value, "stop")
     for stop in stops:
         if not isinstance(stop, str) or not stop:
             raise wrong("texts that are not empty", stop, "stop")

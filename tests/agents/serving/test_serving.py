@@ -4,7 +4,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import httpx
@@ -411,30 +413,57 @@ def test_a_client_that_leaves_drops_its_play_alone(stream):
     assert served.service.answered == 1
 
 
-def test_more_than_may_be_open_are_told_to_come_again():
+def test_more_than_may_be_open_wait_and_more_than_may_wait_are_told_when_to_come_again():
     policy = Gate()
-    with gated(policy, limits=ServingLimits(max_open=2)) as served:
-        body = {"model": "single_v0", "messages": QUESTION, "n": 2}
-        with httpx.Client(timeout=20) as first:
-            replies: list[httpx.Response] = []
-            thread = threading.Thread(
-                target=lambda: replies.append(
-                    first.post(f"{served.url}/chat/completions", json=body)
-                )
-            )
-            thread.start()
+    with gated(policy, limits=ServingLimits(max_open=2, max_waiting=1)) as served:
+        line = served.service.line
+        body = {"model": "single_v0", "messages": QUESTION}
+        with ThreadPoolExecutor(2) as pool, httpx.Client(timeout=20) as client:
+
+            def ask(count: int) -> httpx.Response:
+                return client.post(f"{served.url}/chat/completions", json={**body, "n": count})
+
+            first = pool.submit(ask, 2)
             wait_for(lambda: policy.asked == 2)
-            refused = httpx.post(f"{served.url}/chat/completions", json={**body, "n": 1})
+            second = pool.submit(ask, 1)
+            wait_for(lambda: len(line.waiting) == 1)
+            refused = ask(1)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
             assert refused.json()["error"]["code"] == "too_many_requests"
+
             policy.open.set()
-            thread.join(20)
-        assert len(replies[0].json()["choices"]) == 2
-        # The official client comes again by itself.
-        again = client(served, max_retries=2).chat.completions.create(
-            model="single_v0", messages=QUESTION
-        )
-        assert again.choices[0].message.content == "7"
+            assert len(first.result().json()["choices"]) == 2
+            assert len(second.result().json()["choices"]) == 1
+            assert (line.used, len(line.waiting)) == (0, 0)
+            line.leave(-1, 1e9)  # one is under way, and the last took very long
+            assert (line.used, line.retry_s) == (1, 600)
+            line.leave(1, 0.0)
+
+
+@pytest.mark.parametrize("end", ["leaves", "is stopped"])
+def test_who_waits_in_the_line_and_gets_no_slot_leaves_its_place(end):
+    policy = Gate()
+    with (
+        gated(policy, limits=ServingLimits(max_open=1), grace=0.2) as served,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        body = {"model": "single_v0", "messages": QUESTION}
+        ask = partial(httpx.post, f"{served.url}/chat/completions", json=body)
+        first = pool.submit(ask, timeout=20)
+        wait_for(lambda: policy.asked == 1)
+        line = served.service.line
+        if end == "leaves":
+            with pytest.raises(httpx.ReadTimeout):
+                ask(timeout=0.3)
+            wait_for(lambda: not line.waiting)
+            policy.open.set()
+            assert first.result().status_code == 200
+        else:
+            second = pool.submit(ask, timeout=20)
+            wait_for(lambda: len(line.waiting) == 1)
+            served.server.stop()
+            assert second.result().json()["error"]["code"] == "server_ending"
+        wait_for(lambda: (line.used, len(line.waiting)) == (0, 0))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -453,19 +482,19 @@ def test_an_answer_that_takes_too_long_is_an_error(stream):
 def test_a_body_that_does_not_come_is_an_error():
     with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
         port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 100\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
             sent.sendall(head.encode())
             assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
 def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
-    monkeypatch.setattr("flowzoo.agents.serving.app.MOST_INCOMING", 1000)
+    monkeypatch.setattr("flowzoo.front.front.MOST_INCOMING", 1000)
     policy = Gate()
     policy.open.set()
     with gated(policy) as served:
         port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 5000\r\n\r\n"
         body = {"model": "generator", "messages": user("x" * 300)}
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
             sent.sendall(head.encode() + b" " * 900)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ from browsing import (
     text_of,
     wait_for,
 )
+from served import page_served
 
-from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
+from flowzoo.baselines.report.evaluation.page import write_evaluation
+from flowzoo.baselines.report.evaluation.server import EvaluationServer
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -254,12 +255,9 @@ def test_files_that_do_not_belong_to_the_page_are_named(change, browser, folders
 
 
 def test_a_served_page_loads_its_transcripts(browser, folders):
-    with EvaluationServer(folders["weak"], folders["strong"]) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with page_served(EvaluationServer(folders["weak"], folders["strong"])) as server:
         show_at(browser, 1280)
         browser.get(server.url)
         wait_for(browser, "return document.querySelectorAll('#detail .side .call').length === 8")
         assert browser.get_log("browser") == []
         assert browser.execute_script("return window.hacked") is None
-        server.shutdown()

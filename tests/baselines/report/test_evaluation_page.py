@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import page_served
 
 from flowzoo.baselines.report.evaluation.data import read_evaluation, read_evaluations
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts
 from flowzoo.baselines.report.evaluation.page import (
     FILE_EPISODES,
-    EvaluationServer,
     one_line,
     pack_files,
     write_evaluation,
 )
+from flowzoo.baselines.report.evaluation.server import EvaluationServer
 from flowzoo.cli import main
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
@@ -238,11 +238,8 @@ def test_other_problems_and_a_file_in_the_way_are_refused(pair, make_evaluation,
 
 @pytest.fixture
 def server(pair: tuple[Path, Path]) -> Iterator[EvaluationServer]:
-    with EvaluationServer(pair[0], pair[1]) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with page_served(EvaluationServer(pair[0], pair[1])) as server:
         yield server
-        server.shutdown()
 
 
 def fetch(server: EvaluationServer, path: str = "", host: str | None = None) -> str:
@@ -254,7 +251,7 @@ def fetch(server: EvaluationServer, path: str = "", host: str | None = None) -> 
 
 
 def test_the_page_is_served_with_its_transcripts_to_this_machine_alone(server, pair):
-    assert server.server_address[0] == "127.0.0.1"
+    assert server.url.startswith("http://127.0.0.1:")
     assert "weak against strong" in fetch(server)
     script = f"{server.scripts}/0.js"
     assert f'"folder":"{server.scripts}"' in fetch(server)
@@ -272,7 +269,7 @@ def test_the_page_is_served_with_its_transcripts_to_this_machine_alone(server, p
 
 def test_a_served_page_is_built_again_when_the_evaluation_has_changed(make_evaluation, tmp_path):
     folder = make_evaluation(tmp_path / "grows", n=6)
-    with EvaluationServer(folder, None) as server:
+    with page_served(EvaluationServer(folder, None)) as server:
         before = server.answer("/")
         assert before == server.answer("/")
         make_evaluation(tmp_path / "whole", n=8)

@@ -2,13 +2,13 @@
 
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from served import page_served
 
 from flowzoo.baselines.report import live
 from flowzoo.baselines.report.live import LivePage
@@ -20,11 +20,8 @@ from flowzoo.errors import UsageError
 @pytest.fixture
 def server(make_run: Callable[..., Path], tmp_path: Path) -> Iterator[LivePage]:
     folder = make_run(tmp_path / "run", items=40, course=(0.4, 0.5, 0.6), finished=False)
-    with LivePage(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with page_served(LivePage(folder)) as server:
         yield server
-        server.shutdown()
 
 
 def fetch(server: LivePage, path: str = "", host: str | None = None) -> str:
@@ -39,11 +36,11 @@ def test_the_page_of_an_unfinished_run_asks_for_changes(server):
     page = fetch(server)
     assert "connect-src 'self'" in page
     assert "new EventSource(" in page
-    assert server.server_address[0] == "127.0.0.1"
+    assert server.url.startswith("http://127.0.0.1:")
 
 
 def test_a_finished_run_asks_for_nothing(server):
-    (server.run / "summary.json").write_text("{}")
+    (server.run_folder / "summary.json").write_text("{}")
     page = fetch(server)
     assert "connect-src" not in page
     assert "new EventSource(" not in page
@@ -59,7 +56,7 @@ def test_changes_are_told_to_every_page_when_the_run_has_written_more(server, mo
     monkeypatch.setattr(live, "LONGEST_WAIT_S", 0.2)
     before = fetch(server)
     assert fetch(server, changes_of(before)) == "data: same\n\n"
-    with (server.run / "metrics.jsonl").open("a") as file:
+    with (server.run_folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 21, "reward/mean": 0.123}) + "\n")
     assert fetch(server, changes_of(before)) == "data: changed\n\n"
     after = fetch(server)

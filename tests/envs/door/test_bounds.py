@@ -13,13 +13,13 @@ from agent_programs import REVIEWED, Client, chat, play_together, raw_request
 from openai import OpenAI
 from processes import is_running, wait_for
 
-from flowzoo.envs.door import app, launch, server
+from flowzoo.envs.door import launch, server
 from flowzoo.envs.door import launch as door_launch
 from flowzoo.envs.door import run as door_run
 from flowzoo.envs.door.launch import ProgramGuard
-from flowzoo.envs.door.refusal import BodyRoom
 from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
+from flowzoo.front.refusal import BodyRoom
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_bytes_of_requests_that_a_program_sends_together_are_bounded(monkeypatch
 
 
 def test_bytes_that_all_programs_send_together_are_bounded(monkeypatch, fresh_door):
-    monkeypatch.setattr(app, "MOST_INCOMING", 1000)
+    monkeypatch.setattr("flowzoo.front.front.MOST_INCOMING", 1000)
     holds, may_end = threading.Event(), threading.Event()
 
     def hold(problem: str, base_url: str, key: str) -> str:

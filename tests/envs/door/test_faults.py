@@ -408,7 +408,7 @@ def test_an_advance_that_is_cancelled_ends_its_program():
 
 def test_the_door_needs_its_libraries(monkeypatch):
     monkeypatch.setattr(server, "_DOORS", [])
-    monkeypatch.setitem(sys.modules, "flowzoo.envs.door.app", None)
+    monkeypatch.setitem(sys.modules, "flowzoo.envs.door.program_connection", None)
     with pytest.raises(MissingExtraError, match="programs"):
         door()
 

@@ -55,7 +55,7 @@ def leave_a_closed_reply(base_url: str, key: str, text: str) -> None:
     """Read one byte of a reply after which the door is to close."""
     body, address = encoded(text), urlsplit(base_url)
     head = f"Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
-    request = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode() + body
+    request = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode() + body
     with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
         connection.sendall(request)
         assert connection.recv(1) == b"H"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +12,11 @@ from urllib.parse import quote
 from flowzoo.agents.evaluation.summary import attempts_of
 from flowzoo.baselines.report.evaluation.data import (
     EvaluationData,
-    evaluation_files,
     read_evaluations,
     sample_of,
 )
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts, level_of
 from flowzoo.baselines.report.html import as_json, render, stamp
-from flowzoo.baselines.report.local import LocalPage, Resource, file_states
 from flowzoo.baselines.report.transcripts import Texts, pack_episode
 from flowzoo.baselines.run.directory import plain
 from flowzoo.envs import EpisodeRecord
@@ -197,34 +194,3 @@ def write_evaluation(
                 path.unlink()
     replace_text(out, page.html)  # last: it goes with the scripts that are there now
     return [out, beside] if page.scripts else [out]
-
-
-class EvaluationServer(LocalPage):
-    """Server of the page of an evaluation; it is built again when the evaluation has changed."""
-
-    def __init__(
-        self, folder: Path, against: Path | None, port: int = 0, episodes: int | None = None
-    ) -> None:
-        self.folders = [folder] if against is None else [folder, against]
-        # Another site's page may load scripts from here, but cannot guess their address.
-        self.scripts = secrets.token_hex(16)
-        self._sources = (folder, against, self.scripts, episodes)
-        self._state = self.state()
-        self._page = build_page(*self._sources)
-        super().__init__(port)
-
-    def state(self) -> Sequence[tuple[str, int, int]]:
-        """State of the files that the page is made of."""
-        return file_states(path for folder in self.folders for path in evaluation_files(folder))
-
-    def answer(self, path: str) -> Resource | None:
-        """The page, or one of its scripts."""
-        if path == "/":
-            state = self.state()
-            if state != self._state:
-                self._page, self._state = build_page(*self._sources), state
-            return Resource("text/html; charset=utf-8", self._page.html)
-        script = re.fullmatch(rf"/{self.scripts}/([0-9]{{1,9}})\.js", path)
-        if script is None or int(script[1]) >= len(self._page.scripts):
-            return None
-        return Resource("text/javascript; charset=utf-8", self._page.scripts[int(script[1])])

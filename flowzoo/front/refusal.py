@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from flowzoo.provenance import redact
 
 
 class RefusalError(Exception):
     """The error response to a request, in OpenAI's format."""
 
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
+        self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """The JSON of the answer."""
+        """The JSON of the answer, without secrets."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
-        return {"error": error}
+        return {"error": redact(error)}
+
+
+class ClientGoneError(Exception):
+    """The client of a request has disconnected; it gets no response."""
 
 
 class BodyRoom:
@@ -33,7 +48,7 @@ class BodyRoom:
         """
         if self.held + count > self.most:
             message = f"Incoming requests exceed {self.most:,} bytes together: try again."
-            raise RefusalError(429, "too_many_bytes", message)
+            raise RefusalError(429, "too_many_bytes", message, headers={"Retry-After": "1"})
         self.held += count
 
 

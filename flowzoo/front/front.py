@@ -1,0 +1,140 @@
+"""The application of every server: checks of requests, addresses, errors, health and metrics."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
+from flowzoo.front.request import (
+    MOST_INCOMING,
+    HttpReply,
+    HttpRequest,
+    json_reply,
+    refusal_reply,
+)
+from flowzoo.front.tally import Tally
+from flowzoo.provenance import redact
+
+Handler = Callable[[HttpRequest], Awaitable[HttpReply]]
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d*)?", re.IGNORECASE)
+_log = logging.getLogger("flowzoo")
+
+
+class Front:
+    """An ASGI application; a server overrides the checks and counts."""
+
+    most_connections = 4096
+    is_public = False
+    """True if its clients come from anywhere and prove themselves by a key. Otherwise they are on
+    this machine, and names and pages of other sites that lead here are refused."""
+
+    def __init__(self, routes: Mapping[str, Handler]) -> None:
+        """Take the handlers by method and path, of which the last part may be `*`."""
+        own = {"GET /health": self._health, "GET /metrics": self._metrics}
+        self.routes: dict[str, Handler] = {**routes, **own}
+        self.tally, self.ending, self.connections = Tally(), False, set[Any]()
+        self._room = BodyRoom(MOST_INCOMING)
+
+    # -- what a server decides -------------------------------------------------------------------
+
+    def check(self, request: HttpRequest) -> None:
+        """Raise `RefusalError` for a request without the key."""
+
+    def note_refused(self, request: HttpRequest, error: RefusalError) -> None:
+        """Note that a request was refused."""
+
+    def gauges(self) -> dict[str, float]:
+        """Values for `/metrics` by name; counters end in `_total`."""
+        return {}
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        """Answer a request."""
+        start, status = time.perf_counter(), 499  # the client has left
+        request = HttpRequest(scope, receive, self._room)
+        try:
+            reply = await self._answer(request)
+            await reply.send(send)
+            status = reply.status
+        except ClientGoneError:
+            pass
+        finally:
+            request.end()
+            self.tally.add(status, time.perf_counter() - start)
+
+    async def _answer(self, request: HttpRequest) -> HttpReply:
+        try:
+            if not self.is_public:
+                check_local(request)
+            if request.path != "/health":
+                self.check(request)
+            return await self._handler(request)(request)
+        except RefusalError as error:
+            self.note_refused(request, error)
+            return refusal_reply(error)
+        except ClientGoneError:
+            raise
+        except Exception as error:
+            return refusal_reply(failure(error))
+
+    def _handler(self, request: HttpRequest) -> Handler:
+        method, path = request.method, request.path
+        names = path, f"{path.rpartition('/')[0]}/*", "/*"
+        for name in names:
+            if handler := self.routes.get(f"{method} {name}"):
+                return handler
+        places = [place.split(" ") for place in self.routes]
+        allowed = [known for known, name in places if name in names]
+        message = f"There is no {method} {path:.200}: there are {', '.join(self.routes)}."
+        if allowed:
+            headers = {"Allow": ", ".join(allowed)}
+            raise RefusalError(405, "method_not_allowed", message, headers=headers)
+        raise RefusalError(404, "unknown_url", message)
+
+    async def _health(self, request: HttpRequest) -> HttpReply:
+        status = "ending" if self.ending else "ok"
+        return json_reply(503 if self.ending else 200, {"status": status})
+
+    async def _metrics(self, request: HttpRequest) -> HttpReply:
+        gauges = {"http_connections": len(self.connections), **self.gauges()}
+        return HttpReply(200, self.tally.text(gauges).encode(), "text/plain; version=0.0.4")
+
+
+def check_local(request: HttpRequest) -> None:
+    """Raise `RefusalError` for a request by another name than this machine's, or of another page.
+
+    A name of another site may lead to this machine, and its pages would read what is here.
+    """
+    hosts = request.values(b"host")
+    if len(hosts) != 1 or not is_local(hosts[0]):
+        message = "The header `Host` must name this machine: 127.0.0.1, localhost or [::1]."
+        raise RefusalError(403, "host_refused", message)
+    origin = request.header(b"origin")
+    if origin and origin.lower() != f"http://{hosts[0]}".lower():
+        message = "Pages of other sites may only ask a server that has an API key."
+        raise RefusalError(403, "origin_refused", message)
+
+
+@functools.lru_cache(64)
+def is_local(host: str) -> bool:
+    """True if the header `Host` names this machine."""
+    found = _HOST.fullmatch(host)
+    name = (found[1] or found[2]).lower() if found else ""
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def failure(error: BaseException) -> RefusalError:
+    """The error for a request that failed by a fault; the log has more, without secrets."""
+    _log.error("a request failed: %s", redact("".join(traceback.format_exception(error))))
+    return RefusalError(500, "server_error", f"The request failed by {type(error).__name__}.")
