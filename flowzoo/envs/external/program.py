@@ -93,7 +93,8 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools import before_calls
 from flowzoo.envs.workflow import Roles, Workflow
 from flowzoo.errors import UsageError, need_module
-from flowzoo.functions import PERMISSION, FunctionSetting
+from flowzoo.functions import FunctionSetting
+from flowzoo.permission import PERMISSION
 from flowzoo.seeding import key_digest
 
 MOST_RUNS, MOST_PROCESSES = 512, 32
