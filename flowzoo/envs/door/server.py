@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.launch import ProgramGuard, ProgramThreads, launch
+from flowzoo.envs.door.launch import ProgramThreads, launch
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -86,7 +86,6 @@ class Door:
         # Accepted connections inherit it; asyncio sets it only where the protocol is named. Without
         # it the body of an answer waits 40 ms for the client's acknowledgement of its head.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._guard: ProgramGuard | None = None
         self._threads = ProgramThreads()
         self.base_url = f"http://{HOST}:{self.socket.getsockname()[1]}/v1"
         self.loop = asyncio.new_event_loop()
@@ -169,17 +168,12 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        work = launch(run, self.base_url, self._open_guard, self._threads)
+        work = launch(run, self.base_url, self._threads)
         if work is not None:
             task = self.loop.create_task(work)
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         return run
-
-    def _open_guard(self) -> ProgramGuard:
-        if self._guard is None:
-            self._guard = ProgramGuard()
-        return self._guard
 
     async def _tick(self) -> None:
         while self.moving:

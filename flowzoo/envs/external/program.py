@@ -17,8 +17,9 @@ answer.
 (`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`) that gets
 `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. Of
 other variables it inherits paths, locale, proxies and the like (`INHERITED` in
-`flowzoo/envs/door/launch.py`) and the names in `env`; a function runs in this process and can read
-all. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
+`flowzoo/sandbox/children.py`) and the names in `env`; a function runs in this process and can read
+all. What a command has started ends with it, and where the kernel allows namespaces of processes it
+sees no process of other commands, whose keys are in their environments. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
 
 Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
 arrived for `settle` seconds. Within a phase they are sorted by role, agent and text, so timing does
