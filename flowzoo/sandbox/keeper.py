@@ -124,8 +124,12 @@ def _enter_namespace(command: list[str], told: int) -> None:
 
 def _start_beside(command: list[str]) -> int:
     child = os.fork()
-    if child:
-        return child
+    if child == 0:
+        _become(command)
+    return child
+
+
+def _become(command: list[str]) -> NoReturn:
     try:
         os.setsid()
         if _LINUX:
