@@ -107,7 +107,7 @@ def _run(arguments: tuple[str, ...]) -> int:
     try:
         # Late: importing commands takes up to a second, in which signals must be handled already.
         from flowzoo.commands.line import parse
-        from flowzoo.functions import PERMISSION
+        from flowzoo.permission import PERMISSION
 
         with PERMISSION.of(arguments):
             line = parse(arguments)

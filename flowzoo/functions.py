@@ -1,7 +1,7 @@
 """Functions and classes of the user's own, named in a setting: `module:NAME` or `file.py:NAME`.
 
-They are ordinary code: it runs with the rights of the run. A command loads what its own words name;
-what only a file names, such as a run's record, it loads with `--trust`.
+They are ordinary code that runs with the rights of the run; `flowzoo.permission` says which of them
+a command may load.
 """
 
 from __future__ import annotations
@@ -12,113 +12,17 @@ import importlib.util
 import inspect
 import os
 import sys
-import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from importlib.machinery import PathFinder
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from flowzoo.aliases import T
 from flowzoo.errors import ExitError, UsageError
+from flowzoo.permission import PERMISSION
 
 C = TypeVar("C")
-
-TRUST = "--trust"
-"""Option of the commands that read files which can name code."""
-
-
-class Permission:
-    """The code that a command may load; a script that uses flowzoo may load any."""
-
-    def __init__(self) -> None:
-        self._line: Sequence[str] | None = None
-        self._texts: dict[str, set[str]] = {}
-
-    @contextmanager
-    def of(self, line: Sequence[str]) -> Iterator[None]:
-        """Refuse in this block code that files name and `line`, a command line, do not."""
-        before = self._line, self._texts
-        self._line, self._texts = None if TRUST in line else line, {}
-        try:
-            yield
-        finally:
-            self._line, self._texts = before
-
-    @property
-    def arguments(self) -> list[str]:
-        """Arguments that give this permission to a command that the process starts."""
-        return [TRUST] if self._line is None else []
-
-    def note(self, file: str, table: Any) -> None:
-        """Note the texts of a file that was read, and of the TOML files that it names."""
-        if self._line is None:
-            return
-        texts = set(_texts(table)) - self._texts.get(file, set())
-        self._texts[file] = self._texts.get(file, set()) | texts
-        for text in texts:
-            named = text.rpartition(":")[2]
-            with suppress(OSError, ValueError):  # reported where the file is used
-                if named.endswith(".toml") and Path(named).is_file():
-                    self.note(named, tomllib.loads(Path(named).read_text("utf-8")))
-
-    def check(self, name: str) -> None:
-        """Check that no file names this code, or the command line does, too.
-
-        Raises:
-            UsageError: only files name it; the message lists all code that they name.
-        """
-        files = [file for file, texts in self._texts.items() if any(name in t for t in texts)]
-        if not files or self._is_given(name):
-            return
-        texts = {text.rpartition("=")[2] for texts in self._texts.values() for text in texts}
-        others = [text for text in texts - {name} if _source(text) and not self._is_given(text)]
-        raise UsageError(
-            f"code that {' and '.join(files)} names, and the command line does not, was not "
-            f"loaded: {', '.join(map(_with_digest, [name, *sorted(others)]))}. If you trust it, "
-            f"repeat the command with {TRUST}"
-        )
-
-    def _is_given(self, name: str) -> bool:
-        return any(f"={word}".endswith(f"={name}") for word in self._line or ())
-
-
-PERMISSION = Permission()
-"""Permission of this process."""
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _texts([*value, *value.values()])
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _texts(part)
-
-
-def _with_digest(name: str) -> str:
-    source = _source(name)
-    if source is None:
-        return name
-    return f"{name} ({source}, SHA-256 {hashlib.sha256(source.read_bytes()).hexdigest()[:12]})"
-
-
-def _source(name: str) -> Path | None:
-    # The file of module:NAME or file.py:NAME; nothing is imported.
-    where, _, attribute = name.rpartition(":")
-    origin: str | None = where
-    if not where.endswith(".py"):
-        folders = [*sys.path, os.getcwd()]
-        for part in where.split("."):
-            spec = PathFinder.find_spec(part, folders)
-            if spec is None:
-                return None
-            origin, folders = spec.origin, spec.submodule_search_locations or []
-    path = Path(origin or "")
-    return path if attribute.isidentifier() and path.is_file() else None
 
 
 class NamedFunction(NamedTuple):
@@ -212,25 +116,27 @@ class FunctionSetting:
         return hash((self.name, self.digest))
 
 
-def load_function(setting: str, name: str) -> NamedFunction:
-    """Load the function `name`; messages begin with `setting`.
+def load_function(setting: str, name: str, *, permitted: bool = False) -> NamedFunction:
+    """Load the function `name`; messages begin with `setting`. `permitted`: see `load_named`.
 
     Raises:
         UsageError: what `load_named` refuses, or something that cannot be called.
     """
-    function, module = load_named(setting, name, "function")
+    function, module = load_named(setting, name, "function", permitted=permitted)
     if not callable(function):
         raise UsageError(f"{setting} {name} must be callable, got {type(function).__name__}.")
     return NamedFunction(function, module)
 
 
-def load_class(setting: str, name: str, base: type[C]) -> type[C]:
+def load_class(setting: str, name: str, base: type[C], *, permitted: bool = False) -> type[C]:
     """Load the subclass `name` of `base`; messages begin with `setting`.
+
+    `permitted`: see `load_named`.
 
     Raises:
         UsageError: what `load_named` refuses, another object, or a class that lacks methods.
     """
-    cls, _ = load_named(setting, name, "Class", base)
+    cls, _ = load_named(setting, name, "Class", base, permitted=permitted)
     if not (isinstance(cls, type) and issubclass(cls, base)):
         room = ".".join(base.__module__.split(".")[:2])
         raise UsageError(f"{setting} {name} must be a subclass of {room}.{base.__name__}.")
@@ -257,14 +163,17 @@ def class_words(setting: str, value: Any) -> str:
 
 
 def load_named(
-    setting: str, name: str, what: str, base: type | None = None
+    setting: str, name: str, what: str, base: type | None = None, *, permitted: bool = False
 ) -> tuple[Any, ModuleType]:
-    """Load a name of a module or file; returns it with the module."""
+    """Load a name of a module or file; returns it with the module.
+
+    `permitted`: an installed package names it, or code that was loaded.
+    """
     # A file is imported once in a process, and again when it has changed.
     where, colon, attribute = name.rpartition(":")
     if not (colon and where and attribute.isidentifier()):
         raise UsageError(f"{setting} takes module:{what} or path/to/file.py:{what}, got {name!r}.")
-    if what != "Class" or where.partition(".")[0] != "flowzoo":
+    if not permitted and (what != "Class" or where.partition(".")[0] != "flowzoo"):
         PERMISSION.check(name)
         if os.getcwd() not in sys.path:  # not before: what is there may be a stranger's
             sys.path.append(os.getcwd())

@@ -95,7 +95,7 @@ def load_plugin(
 ) -> type[C]:
     """The class of a plugin, a subclass of `base`."""
     setting = f"{word} {plugin.name} of {plugin.package}:"
-    cls = complete(setting, load_class(setting, plugin.target, base))
+    cls = complete(setting, load_class(setting, plugin.target, base, permitted=True))
     name = getattr(cls, "name", None)
     if name != plugin.name:
         raise UsageError(

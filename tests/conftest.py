@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# What tests find out and trust is kept for them alone.
+if "FLOWZOO_CACHE" not in os.environ:
+    os.environ["FLOWZOO_CACHE"] = tempfile.mkdtemp(prefix="flowzoo-tests-")
+    atexit.register(shutil.rmtree, os.environ["FLOWZOO_CACHE"], ignore_errors=True)
 
 # A shell starts a job in the background with Ctrl-C ignored, and processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def run_python(code: str, *args: str, **variables: str) -> str:
@@ -28,3 +29,16 @@ def is_running(pid: int) -> bool:
     """True if there is such a process, and it is no zombie."""
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
+
+
+def commands_with(word: str) -> list[str]:
+    """Command lines of the other processes that have a word."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if word in line and file.parent.name != str(os.getpid()):
+            found.append(line)
+    return found

@@ -6,8 +6,9 @@
     reply = yield Ask("solver_0", chat, parse, tools=source.tools())
     result = yield UseTool(reply.tool_calls[0], source)    # result.text
 
-The server runs with the user's rights, outside the sandbox. It may be asked by several episodes at
-the same time, so a result must depend on its call alone.
+The server runs with the user's rights, outside the sandbox. It inherits no secret variables but
+those of `variables`, and all that it starts ends with it. Several episodes may ask it at the same
+time, so a result must depend on its call alone.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ from mcp.types import (
 
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.sandbox.children import inherited, kept
 
 MOST_TOOLS = 128
 """Most tools of a server, and most pages that it may list them on."""
 MOST_RESULT = 2**20
 """Most characters of a result."""
+MOST_MESSAGE = 2**22
+"""Most bytes of a message of a server, which is a line; a longer one ends it."""
 _START_S = 30.0
 
 
@@ -48,8 +52,8 @@ class McpServerError(FlowzooError, RuntimeError):
 class _Server:
     """A running server: a session on an event loop in a thread."""
 
-    def __init__(self, command: tuple[str, ...]) -> None:
-        self._command = command
+    def __init__(self, command: tuple[str, ...], variables: tuple[str, ...]) -> None:
+        self._command, self._variables = command, variables
         self.over = False
         """True if it did not start or has ended; the next call starts another one."""
         self._loop = asyncio.new_event_loop()
@@ -66,8 +70,9 @@ class _Server:
                 self._session.set_exception(error)
 
     async def _serve(self) -> None:
-        program, *args = self._command
-        server = StdioServerParameters(command=program, args=args)
+        program, *args = kept(self._command, MOST_MESSAGE)
+        variables = inherited(self._variables)
+        server = StdioServerParameters(command=program, args=args, env=variables)
         async with stdio_client(server) as streams, ClientSession(*streams) as session:
             await asyncio.wait_for(session.initialize(), _START_S)
             self._session.set_result(session)
@@ -109,7 +114,7 @@ class _Server:
         self._thread.join(10)
 
 
-_servers: dict[tuple[int, tuple[str, ...]], _Server] = {}
+_servers: dict[tuple[Any, ...], _Server] = {}
 _lock = threading.Lock()
 
 
@@ -125,6 +130,8 @@ class McpTools:
     """Words of the command that starts the server."""
     seconds: float = 30.0
     """Most seconds of a call, and of the list of tools."""
+    variables: tuple[str, ...] = ()
+    """Names of environment variables that the server gets too, such as the one with its key."""
 
     def __post_init__(self) -> None:
         if not self.command or isinstance(self.command, str):
@@ -173,12 +180,12 @@ class McpTools:
         return text
 
     def _server(self) -> _Server:
-        key = os.getpid(), tuple(self.command)
+        key = os.getpid(), tuple(self.command), self.variables
         with _lock:
             if key in _servers and _servers[key].over:
                 _servers.pop(key).close()
             if key not in _servers:
-                _servers[key] = _Server(self.command)
+                _servers[key] = _Server(self.command, self.variables)
             return _servers[key]
 
 

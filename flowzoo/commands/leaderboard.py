@@ -35,7 +35,7 @@ from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.files import read_json, read_toml, replace_text, write_json
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")

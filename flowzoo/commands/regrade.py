@@ -20,7 +20,7 @@ from flowzoo.commands.shared import CodeOptions
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json, read_rows
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 from flowzoo.provenance import grader_digest
 from flowzoo.sandbox.tier import SandboxName, usable_tier
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from flowzoo.errors import UsageError, errno_of, need_module, unknown
 from flowzoo.extras import is_installed, remedy
 from flowzoo.functions import load_named
+from flowzoo.permission import PERMISSION
 from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
 
 SandboxName = str  # name of a backend, or `auto`: the best available one, never `unsafe`
@@ -141,7 +142,7 @@ def backend_spec(name: str) -> BackendSpec:
     if plugin is None:
         raise unknown("sandbox backend", name, backend_names())
     setting = f"sandbox backend {plugin.name} of {plugin.package}:"
-    spec, _ = load_named(setting, plugin.target, "SPEC")
+    spec, _ = load_named(setting, plugin.target, "SPEC", permitted=True)
     if not isinstance(spec, BackendSpec) or spec.name != name:
         raise UsageError(
             f"{setting} {plugin.target} must be a BackendSpec with the name {name!r}, got {spec!r}"
@@ -160,10 +161,12 @@ def check_sandbox(name: SandboxName) -> None:
     """Check the name of a sandbox backend, and that its module is installed.
 
     Raises:
-        UsageError: no backend has this name.
+        UsageError: no backend has this name, or it confines nothing and only a file names it.
         MissingExtraError: its Python module is not installed.
     """
     spec = None if name == AUTO else backend_spec(name)
+    if spec is not None and not spec.confines:
+        PERMISSION.check_value("sandbox", name, "programs of models would run with your rights")
     if spec is not None and spec.module:
         need_module(spec.module, f"the {name} sandbox")
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import signal
 import sys
 from typing import Any
 
@@ -19,6 +21,11 @@ def tools(*names: str) -> list[Tool]:
 async def page(context: Any, params: Any) -> ListToolsResult:
     number = next(PAGES)
     kind = sys.argv[1]
+    if kind == "daemon":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            os.setsid()
+            signal.pause()
     if kind == "slow":
         await asyncio.sleep(0.5)
     if kind in ("slow", "empty"):
@@ -27,6 +34,8 @@ async def page(context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=tools(f"t{number}", f"u{number}"), next_cursor=f"{number}")
     if kind == "repeated":
         return ListToolsResult(tools=tools(f"t{number}"), next_cursor="again")
+    if kind == "daemon":
+        return ListToolsResult(tools=tools("variables"))
     if kind == "twins":
         return ListToolsResult(tools=tools("same"), next_cursor="2" if number == 1 else None)
     full = ListToolsResult(tools=tools(f"t{number}"), next_cursor=f"{number}")
@@ -34,6 +43,9 @@ async def page(context: Any, params: Any) -> ListToolsResult:
 
 
 async def use(context: Any, params: Any) -> CallToolResult:
+    if params.name == "variables":
+        text = str(dict(os.environ))
+        return CallToolResult(content=[TextContent(type="text", text=text)])
     return CallToolResult(content=[TextContent(type="text", text="x" * 2**21)])
 
 

@@ -1,12 +1,15 @@
 """Tools of a real MCP server on stdio, in a workflow."""
 
 import json
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from processes import commands_with, wait_for
 
 pytest.importorskip("mcp", reason="needs flowzoo[mcp]")
 
@@ -133,3 +136,37 @@ def test_as_many_tools_as_allowed_are_listed():
     assert [tool.name for tool in source.tools()] == [f"t{n}" for n in range(1, 129)]
     (text,) = source.use([ToolCall("0", "t1", {})])
     assert text == "Error: the result has 2,097,152 characters, more than 1,048,576."
+
+
+def test_a_message_without_an_end_ends_the_server():
+    source = "import os\nwhile True: os.write(1, bytes(2**20))"
+    with pytest.raises(McpServerError, match="Connection closed"):
+        McpTools((sys.executable, "-S", "-c", source)).tools()
+
+
+def test_a_server_and_its_daemon_end_with_flowzoo_and_get_no_secrets(tmp_path):
+    file = tmp_path / "owner.py"
+    file.write_text(OWNER.format(root=str(Path(__file__).with_name("mcp_lists.py"))))
+    environment = {**os.environ, "HF_TOKEN": "hf_a_secret_of_mine", "MY_KEY": "named"}
+    command = [sys.executable, str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
+        assert owner.stdout is not None
+        token, variables = owner.stdout.readline().split(), owner.stdout.readline()
+        assert "hf_a_secret" not in variables
+        assert "'MY_KEY': 'named'" in variables
+        assert len(commands_with(token[0])) >= 2
+        owner.kill()
+    wait_for(lambda: not commands_with(token[0]))
+
+
+OWNER = """
+import secrets, sys, time
+from flowzoo.adapters.mcp_tools import McpTools
+from flowzoo.envs.tools import ToolCall
+token = secrets.token_hex(8)
+source = McpTools((sys.executable, {root!r}, "daemon", token), 20.0, ("MY_KEY",))
+source.tools()
+print(token, flush=True)
+print(source.use([ToolCall("0", "variables", {{}})])[0], flush=True)
+time.sleep(60)
+"""

@@ -42,6 +42,7 @@ KINDS = {
     },
     "program:rule": {"workflow": "", "program": "program:rule"},
     COMMAND: {"workflow": "", "program": COMMAND, "options": ["roles=generator"]},
+    "unsafe": {"sandbox": "unsafe"},
 }  # fmt: skip
 """Settings by the code that they name."""
 SMALL = {"steps": 1, "problems": 2, "samples": 2, "eval_problems": 4}
@@ -51,6 +52,7 @@ SMALL = {"steps": 1, "problems": 2, "samples": 2, "eval_problems": 4}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with code that leaves a file `loaded` when it is."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", [*sys.path])  # to which commands add the directory
     for name in (*CODE, "program"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -156,23 +158,79 @@ def test_the_refusal_lists_all_code_with_its_file_and_digest(folder, capsys):
         assert f"{name} ({file}, SHA-256 {digest[:12]})" in error
 
 
-def test_code_that_the_command_line_names_or_trusts_is_loaded(folder, finished, capsys):
+def test_code_that_the_command_line_names_or_trusts_is_loaded_and_never_asked_for_again(
+    folder, finished, capsys
+):
     Path("own.toml").write_text(toml({"workflow": "single", **SMALL, "reward": "rules:rule"}))
     given = ["train", "--config", "own.toml", "--out", "o"]
+    assert_refused(given, "rules:rule", capsys)
     assert main([*given, "--reward", "rules:rule"]) == 0
     assert Path("loaded").exists()
-    assert_refused_again(given, capsys)
-    assert main([*given, "--trust"]) == 0  # the same run, which goes on
+    for line in (given, ["swap", "o"], ["report", "o"]):
+        assert main(line) == 0
     run = shutil.copytree(finished, folder / "run")
     record(run, {"workflow": "x/team.py:Team"})
+    Path("loaded").unlink()
+    assert_refused(["swap", "run"], "x/team.py:Team", capsys)
     assert main(["swap", "run", "--trust"]) == 0
     assert "there is nothing to exchange" in capsys.readouterr().out
+    assert main(["swap", "run"]) == 0
 
 
-def assert_refused_again(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+CHANGES = {
+    "another file": ("x/rules.py:rule", CODE["rules"]),
+    "another place": ("y/rules.py:rule", MARK + CODE["rules"]),
+    "another function of it": ("rules:other", MARK + CODE["rules"] + "other = rule\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_known_code_is_unknown_once_it_is(change, folder, capsys):
+    name, code = CHANGES[change]
+    Path("rules.py").write_text(MARK + CODE["rules"] + "other = rule\n")
+    settings = {"workflow": "single", **SMALL}
+    for reward in ("x/rules.py:rule", "rules:rule"):
+        Path("own.toml").write_text(toml({**settings, "reward": reward}))
+        assert main(["train", "--config", "own.toml", "--out", reward[:3], "--trust"]) == 0
     Path("loaded").unlink()
-    capsys.readouterr()
-    assert_refused(line, "rules:rule", capsys)
+    path = Path(name.partition(":")[0].removesuffix(".py") + ".py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(code)
+    Path("own.toml").write_text(toml({**settings, "reward": name}))
+    assert_refused(["train", "--config", "own.toml", "--out", "n"], name, capsys)
+
+
+def test_a_run_of_ones_own_without_confinement_is_not_asked_for(folder, capsys):
+    words = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
+    words += ["--task", "code", "--model", "pocket:math"]
+    assert main(["train", "single", "--sandbox", "unsafe", "--out", "own", *words]) == 0
+    for place in ("run", "other"):
+        shutil.copytree("own", place)
+    assert main(["swap", "own"]) == 0
+    assert_refused(["swap", "run"], "unsafe", capsys)
+    assert main(["swap", "run", "--trust"]) == 0
+    assert main(["swap", "run"]) == 0
+    assert_refused(["swap", "other"], "unsafe", capsys)
+
+
+READERS = (
+    "swap run", "why run", "report run", "report run --against run", "export run --out model",
+    "play single --policy run", "eval single --policy run --n 2", "dataset run --out rows.jsonl",
+    "filter single --policy run --n 2 --out rates.jsonl", "serve single --policy run --port -1",
+    "train single --out run", "sft single --out s --demos run",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_command_that_reads_a_run_loads_code_of_its_record(reader, folder, finished, capsys):
+    named = [value for value in KINDS.values() if {"env", "program"}.isdisjoint(value)]
+    whole = {name: value for settings in named for name, value in settings.items()}
+    parts = {"x/env.py:make", COMMAND, "unsafe"}
+    for number, settings in enumerate([whole, *(KINDS[name] for name in parts)]):
+        shutil.copytree(finished, folder / "run", dirs_exist_ok=True)
+        record(folder / "run", settings)
+        main([word.replace("model", f"model-{number}") for word in reader.split()])
+        assert not Path("loaded").exists(), (settings, capsys.readouterr())
 
 
 def test_classes_of_flowzoo_need_no_trust(folder, capsys):

@@ -23,7 +23,7 @@ from flowzoo.baselines.training.finished import FinishedRun, open_finished, read
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import FlowzooError, unknown
 from flowzoo.files import read_json, write_json
-from flowzoo.functions import PERMISSION, TRUST
+from flowzoo.permission import PERMISSION, TRUST
 
 
 def match_control(

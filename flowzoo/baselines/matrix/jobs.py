@@ -18,7 +18,7 @@ from flowzoo.baselines.matrix.forks import Fork, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import read_json, replace_text
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 
 
 def _done_part(run: TrainingJob) -> float:

@@ -57,7 +57,7 @@ from flowzoo.envs.settings import read_settings
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import read_json
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 from flowzoo.sandbox.tier import AUTO, usable_tier
 
 MOST_BLAMED = 300

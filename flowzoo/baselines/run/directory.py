@@ -42,6 +42,7 @@ from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import json_line
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import free_path, lock_folder, sealed, write_json, writing
+from flowzoo.permission import PERMISSION
 from flowzoo.provenance import describe_run
 
 logger = logging.getLogger("flowzoo")
@@ -191,6 +192,7 @@ class RunDirectory:
                 self.aside.take(path)
         with writing(path):
             write_json(path, sealed(self._record))
+        PERMISSION.own(path)
         return rows
 
     def close(self) -> None:

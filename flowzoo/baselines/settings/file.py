@@ -10,7 +10,7 @@ from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.declared import check_value, declared_types, takes_words
 from flowzoo.errors import UsageError, unknown
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 
 FOLDER = Path(__file__).parent / "configs"
 PUBLISHED = "published"

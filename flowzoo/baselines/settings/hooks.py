@@ -17,7 +17,8 @@ from flowzoo.aliases import Floats
 from flowzoo.envs import Call, Rubric
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
-from flowzoo.functions import PERMISSION, call_noted, load_function
+from flowzoo.functions import call_noted, load_function
+from flowzoo.permission import PERMISSION
 
 if TYPE_CHECKING:
     from torch import Tensor

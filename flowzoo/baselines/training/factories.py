@@ -62,7 +62,7 @@ def open_engines(
     """Start the engine that the settings name; there is no fallback to another."""
     # Rollout workers open their own.
     opener = ELSEWHERE if config.backend == "ray" else config.engine_traits.training
-    make = load_function(f"engine {config.engine}", opener).function
+    make = load_function(f"engine {config.engine}", opener, permitted=True).function
     return make(config, trained, *samplings(config, trained, replies), problems, learners)
 
 
@@ -71,7 +71,8 @@ def open_replica(
     replies: Replies,
 ) -> Any:  # fmt: skip
     """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
-    make = load_function(f"engine {config.engine}", config.engine_traits.replicas).function
+    replicas = config.engine_traits.replicas
+    make = load_function(f"engine {config.engine}", replicas, permitted=True).function
     return make(config, policies, *samplings(config, policies, replies), problems)
 
 

@@ -16,7 +16,7 @@ from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.options import EvaluationOptions, ProcessOptions, ScaleOptions
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.errors import FlowzooError, UsageError
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 from flowzoo.provenance import describe_run
 
 KINDS = (EvaluationOptions, ProcessOptions, ScaleOptions)

@@ -1,117 +1,27 @@
-"""Start of agent programs: functions in threads, commands as processes without a shell.
-
-A guard, a separate process, kills the remaining commands when their owner ends.
-"""
+"""Start of agent programs: functions in threads, commands as processes without a shell."""
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
+import contextlib
 import inspect
-import logging
 import os
-import secrets
-import subprocess
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from flowzoo.envs.door.run import ProgramRun, ends_noticed, kill_group
-from flowzoo.provenance import is_secret_name, redact
-
-_log = logging.getLogger("flowzoo")
-_GUARD = """
-import os, signal, sys, time
-mark, groups = os.fsencode(sys.argv[1]), set()
-def kill(stop, target):
-    try:
-        stop(target, signal.SIGKILL)
-    except OSError:
-        pass
-for line in sys.stdin:
-    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
-for group in groups:
-    kill(os.killpg, group)
-# Programs that were being started have no group here yet: on Linux their environment names them.
-for _ in range(20 if os.path.isdir("/proc/self") else 0):
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                marked = mark in file.read().split(b"\\0")
-        except OSError:
-            continue
-        if marked:
-            kill(os.kill, int(name))
-    time.sleep(0.05)
-"""
-
-
-class ProgramGuard:
-    """Kills groups of processes when this process ends, by a signal or without one.
-
-    Its standard input closes with this process, so SIGKILL is detected too.
-    """
-
-    def __init__(self) -> None:
-        self.mark = "FLOWZOO_DOOR", secrets.token_hex(16)
-        """Name and value in the environment of the programs."""
-        self._groups: set[int] = set()
-        self._start()
-
-    def _start(self) -> None:
-        # In a separate session, so signals to this process's group do not reach it.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARD, "=".join(self.mark)],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def watch(self, group: int) -> None:
-        """Kill `group` when this process ends."""
-        self._groups.add(group)
-        self._tell(f"+{group}\n")
-
-    def forget(self, group: int) -> None:
-        """Stop watching `group`, which has ended."""
-        self._groups.discard(group)
-        self._tell(f"-{group}\n")
-
-    def _tell(self, lines: str) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(lines.encode())
-        except BrokenPipeError:  # it was killed, for example when memory ran out
-            self._process.wait()
-            try:
-                self._start()
-            except OSError as error:
-                warning = "if this process is killed, its agent programs keep running: %s"
-                _log.warning(warning, error)
-                return
-            self._tell("".join(f"+{group}\n" for group in self._groups))
-
+from flowzoo.envs.door.run import ProgramRun, ends_noticed
+from flowzoo.provenance import redact
+from flowzoo.sandbox.children import inherited, kept
 
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 MOST_THREADS = 1024
 """Most threads of functions whose episodes have ended; threads cannot be killed."""
-INHERITED = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR",
-    "TEMP", "TMP", "PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
-    "*_NUM_THREADS", "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY",
-    "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "*_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-)  # fmt: skip
-"""Patterns of the environment variables that commands inherit; secret names are left out."""
 _LONGEST = 500  # characters of a reason
 _NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
-_LOOK_S = 0.02  # seconds between two polls of a process
 
 
 class ProgramThreads:
@@ -141,11 +51,11 @@ class ProgramThreads:
 
 
 def launch(
-    run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard], threads: ProgramThreads
+    run: ProgramRun, base_url: str, threads: ProgramThreads
 ) -> Coroutine[Any, Any, None] | None:
     """Start a program; for a command, return the coroutine that watches it."""
     if isinstance(run.program.run, tuple):
-        return _command(run, base_url, guard())
+        return _command(run, base_url)
     threads.start(run, base_url)
     return None
 
@@ -191,17 +101,7 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def inherited(variables: Sequence[str]) -> dict[str, str]:
-    """The part of this process's environment for a command that needs `variables`."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in variables
-        or (any(fnmatch.fnmatchcase(name, of) for of in INHERITED) and not is_secret_name(name))
-    }
-
-
-async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
+async def _command(run: ProgramRun, base_url: str) -> None:
     command: tuple[str, ...] = run.program.run
     here = "127.0.0.1"
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
@@ -209,37 +109,39 @@ async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
         **inherited(run.program.variables),
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_KEY": run.key,
-        guard.mark[0]: guard.mark[1],
         "NO_PROXY": skipped,
         "no_proxy": skipped,
     }
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
-        )
+            *kept(command), stdin=pipe, stdout=pipe, stderr=pipe, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
         run.finish("crash", f"{command[0]} cannot be started: {error.strerror}")
         return
-    guard.watch(process.pid)
-    run.stop = lambda: kill_group(process.pid)
+
+    def stop() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+
+    run.stop = stop
     if run.end is not None:  # the run ended during the start
         run.stop()
     outputs = asyncio.gather(_read(run, process.stdout, MOST_OUTPUT), _tail(process.stderr))
     await _write(process.stdin, run.question)
-    # `wait` returns when the pipes are closed, but an orphaned child may keep them open.
-    while (status := process.returncode) is None:
-        await asyncio.sleep(_LOOK_S)
-    kill_group(process.pid)
-    guard.forget(process.pid)
-    run.stop = lambda: None  # the id may be reused by another process
     output, errors = await outputs
+    status = await process.wait()  # nothing that the command started is left
+    run.stop = lambda: None  # the id may be reused by another process
     await ends_noticed()
     if status == 0:
         run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)
         return
     kind = f"exit status {status}" if status > 0 else f"signal {-status}"
     last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if last.startswith(f"{command[0]} cannot be started: "):  # as its keeper says
+        kind, last = last, ""
     run.finish("crash", clean(f"{kind}: {last}" if last else kind, base_url, run.key))
 
 

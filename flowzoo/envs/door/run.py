@@ -6,10 +6,7 @@ All of it runs on the door's event loop, except the functions of programs: each 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import secrets
-import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -264,9 +261,3 @@ def request_size(request: ProgramRequest) -> int:
 def over() -> RefusalError:
     """Make the error for a request of a run that has ended."""
     return RefusalError(403, "episode_ended", "The episode of this key has ended.")
-
-
-def kill_group(process: int) -> None:
-    """Kill a process and its group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process, signal.SIGKILL)

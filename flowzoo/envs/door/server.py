@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.launch import ProgramGuard, ProgramThreads, launch
+from flowzoo.envs.door.launch import ProgramThreads, launch
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -77,7 +77,6 @@ class Door:
         self.moving: set[ProgramRun] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.ticker: asyncio.Task[None] | None = None
-        self._guard: ProgramGuard | None = None
         self._threads = ProgramThreads()
         self.base_url = ""
         self.loop = asyncio.new_event_loop()
@@ -157,17 +156,12 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        work = launch(run, self.base_url, self._open_guard, self._threads)
+        work = launch(run, self.base_url, self._threads)
         if work is not None:
             task = self.loop.create_task(work)
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         return run
-
-    def _open_guard(self) -> ProgramGuard:
-        if self._guard is None:
-            self._guard = ProgramGuard()
-        return self._guard
 
     async def _tick(self) -> None:
         while self.moving:

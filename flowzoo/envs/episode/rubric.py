@@ -14,7 +14,8 @@ from flowzoo.envs.script import Judge, JudgeResult, Outcome, Reply, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError, unknown
-from flowzoo.functions import PERMISSION, FunctionSetting
+from flowzoo.functions import FunctionSetting
+from flowzoo.permission import PERMISSION
 
 TASK_SCORE = "score"
 """Value of `function` for the task's own score."""

@@ -17,8 +17,9 @@ answer.
 (`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`) that gets
 `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. Of
 other variables it inherits paths, locale, proxies and the like (`INHERITED` in
-`flowzoo/envs/door/launch.py`) and the names in `env`; a function runs in this process and can read
-all. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
+`flowzoo/sandbox/children.py`) and the names in `env`; a function runs in this process and can read
+all. What a command has started ends with it, and where the kernel allows namespaces of processes it
+sees no process of other commands, whose keys are in their environments. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
 
 Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
 arrived for `settle` seconds. Within a phase they are sorted by role, agent and text, so timing does
@@ -93,7 +94,8 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools import before_calls
 from flowzoo.envs.workflow import Roles, Workflow
 from flowzoo.errors import UsageError, need_module
-from flowzoo.functions import PERMISSION, FunctionSetting
+from flowzoo.functions import FunctionSetting
+from flowzoo.permission import PERMISSION
 from flowzoo.seeding import key_digest
 
 MOST_RUNS, MOST_PROCESSES = 512, 32

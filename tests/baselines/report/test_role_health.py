@@ -28,7 +28,7 @@ from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.errors import UsageError
-from flowzoo.functions import PERMISSION
+from flowzoo.permission import PERMISSION
 from flowzoo.sandbox.tier import AUTO, usable_tier
 from studies.truth.scripted_runs import judge_skill, scripted_episodes
 from studies.truth.simulation import simulate, simulate_team

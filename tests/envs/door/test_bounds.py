@@ -1,8 +1,5 @@
-"""What programs may take of the door together: threads, bytes; and the process that guards them."""
+"""What programs may take of the door together: threads, bytes."""
 
-import os
-import signal
-import subprocess
 import sys
 import threading
 from contextlib import ExitStack
@@ -11,12 +8,10 @@ from typing import Any
 import pytest
 from agent_programs import REVIEWED, Client, chat, play_together, raw_request
 from openai import OpenAI
-from processes import is_running, wait_for
+from processes import wait_for
 
 from flowzoo.envs.door import launch, server
-from flowzoo.envs.door import launch as door_launch
 from flowzoo.envs.door import run as door_run
-from flowzoo.envs.door.launch import ProgramGuard
 from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.front.refusal import BodyRoom
@@ -135,68 +130,3 @@ def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
     assert errors[0].startswith(b"HTTP/1.1 403 ")
     assert b"episode_ended" in errors[0]
     wait_for(lambda: rooms[0].held == 0)
-
-
-GUARDED = """
-import os, signal, subprocess, sys, time
-from flowzoo.envs.door.launch import ProgramGuard
-guard, groups = ProgramGuard(), []
-for _ in range(3):
-    command = [sys.executable, "-S", "-c", "import time; time.sleep(300)"]
-    groups.append(subprocess.Popen(command, start_new_session=True).pid)
-    guard.watch(groups[-1])
-    os.kill(guard._process.pid, signal.SIGKILL)
-    guard._process.wait()
-guard.forget(groups[1])
-print(*groups, flush=True)
-time.sleep(300)
-"""
-
-
-def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs():
-    with subprocess.Popen(
-        [sys.executable, "-c", GUARDED], stdout=subprocess.PIPE, text=True
-    ) as owner:
-        assert owner.stdout is not None
-        groups = [int(word) for word in owner.stdout.readline().split()]
-        try:
-            assert len(groups) == 3
-            assert all(map(is_running, groups))
-            owner.kill()
-            wait_for(lambda: not (is_running(groups[0]) or is_running(groups[2])))
-            assert is_running(groups[1])  # it was forgotten
-        finally:
-            for group in groups:
-                if is_running(group):
-                    os.kill(group, signal.SIGKILL)
-
-
-def test_commands_play_on_after_their_guard_was_killed():
-    command = (sys.executable, "-S", "-c", "print(7)")
-    workflow = OpenAIProgram(command, roles="writer")
-    for _ in range(2):
-        (episode,) = play_together(workflow)
-        assert episode.finished().answer == "7"
-        process = door()._open_guard()._process
-        process.kill()
-        process.wait()
-
-
-def test_without_a_guard_there_is_a_warning(monkeypatch, caplog):
-    guard = ProgramGuard()
-    first = guard._process
-    first.kill()
-    first.wait()
-
-    def fails(*args: Any, **options: Any) -> Any:
-        raise OSError(12, "Cannot allocate memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(door_launch.subprocess, "Popen", fails)
-        guard.watch(2**22 + 1)
-    assert "agent programs keep running: [Errno 12] Cannot allocate memory" in caplog.messages[0]
-    guard.forget(2**22 + 1)
-    assert guard._process is not first
-    assert guard._process.poll() is None
-    guard._process.kill()
-    guard._process.wait()
