@@ -126,7 +126,7 @@ def _estimate(one: BootstrapSample, other: BootstrapSample) -> dict[str, Any]:
     return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "levels": levels}
 
 
-def _captured(caught: Sequence[dict[str, Any]]) -> int:
+def _captured(caught: Sequence[CaptureCount]) -> int:
     """Runs in which the pair of roles that was captured most often was."""
     return max((pair["captured"] for pair in caught), default=0)
 
