@@ -10,7 +10,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import FELL, LAST
 from flowzoo.baselines.report.accuracy import ENOUGH, MIN_ITEMS
-from flowzoo.baselines.report.cells import CellData, Notes, captures, same_problems
+from flowzoo.baselines.report.cells import CaptureCount, CellData, Notes, captures, same_problems
 from flowzoo.baselines.report.comparisons import (
     MIN_SEEDS,
     Side,

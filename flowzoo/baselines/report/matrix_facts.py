@@ -29,7 +29,7 @@ from flowzoo.baselines.report.comparisons import (
     against_controls,
     compared_budgets,
 )
-from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.failures import FailureFacts, failure_facts
 from flowzoo.baselines.report.findings import Finding, finite_only, pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
@@ -291,7 +291,7 @@ def _name_cells(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= MOST_NAMED else pluralize(len(names), "cell")
 
 
-def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _failures(failures: Sequence[FailureFacts]) -> list[Finding]:
     if not failures:
         return []
     rows = [(failure["name"], row) for failure in failures for row in failure["cells"]]
