@@ -25,6 +25,7 @@ from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import context_of
+from flowzoo.aliases import AgentInfo, ResetOptions, StateDict
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.solo import SoloEnv
@@ -151,7 +152,7 @@ class HiddenEncoder:
         width = self._loaded[0].config.hidden_size
         self.space = Box(-np.inf, np.inf, (width,), np.float32)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {name: value for name, value in vars(self).items() if name != "_loaded"}
 
     @cached_property
@@ -196,7 +197,7 @@ class _Change:
     def reply(self, agent: str, action: Any) -> Any:
         return action
 
-    def info(self, agent: str, info: dict[str, Any], turn: Turn | None) -> dict[str, Any]:
+    def info(self, agent: str, info: AgentInfo, turn: Turn | None) -> AgentInfo:
         return {name: value for name, value in info.items() if name == MASK}
 
 
@@ -223,7 +224,7 @@ class _Encoding(_Change):
             )
         return array
 
-    def info(self, agent: str, info: dict[str, Any], turn: Turn | None) -> dict[str, Any]:
+    def info(self, agent: str, info: AgentInfo, turn: Turn | None) -> AgentInfo:
         return info
 
 
@@ -283,7 +284,7 @@ class _Choice(_Change):
             )
         return texts[number]
 
-    def info(self, agent: str, info: dict[str, Any], turn: Turn | None) -> dict[str, Any]:
+    def info(self, agent: str, info: AgentInfo, turn: Turn | None) -> AgentInfo:
         return info if self.in_observation else {**info, MASK: self.legal(agent, turn)}
 
     def legal(self, agent: str, turn: Turn | None) -> NDArray[np.int8]:
@@ -295,7 +296,7 @@ class _Choice(_Change):
             self._masks[agent] = turn, mask if mask.any() else np.ones_like(mask)
         return self._masks[agent][1]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {**vars(self), "_masks": {}}  # turns hold functions
 
 
@@ -365,7 +366,7 @@ class ChangedAEC(_Agents, BaseWrapper[str, Any, Any]):
         self.env.step(self.change.reply(self.env.agent_selection, action))
 
     @property
-    def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+    def infos(self) -> dict[str, AgentInfo]:  # type: ignore[override]
         """Infos by agent."""
         return {
             agent: self.change.info(agent, info, _open_turn(self.env, agent))
@@ -377,8 +378,8 @@ class ChangedParallel(_Agents, BaseParallelWrapper[str, Any, Any]):
     """A parallel environment with other observations, actions or infos."""
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        self, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[dict[str, Any], dict[str, AgentInfo]]:
         """Start an episode; see `WorkflowEnv.reset`."""
         return self._change(*self.env.reset(seed=seed, options=options))
 
@@ -389,7 +390,7 @@ class ChangedParallel(_Agents, BaseParallelWrapper[str, Any, Any]):
         observations, infos = self._change(observations, infos)
         return observations, *results, infos
 
-    def _change(self, seen: dict[str, Any], infos: dict[str, Any]) -> tuple[Any, Any]:
+    def _change(self, seen: dict[str, Any], infos: dict[str, AgentInfo]) -> tuple[Any, Any]:
         turns = {agent: _open_turn(self.env, agent) for agent in seen}
         change = self.change
         return (
@@ -415,19 +416,19 @@ class ChangedSolo(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return core.agent_selection if getattr(core, "agents", ()) else solo.own[0]
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[Any, AgentInfo]:
         """Start an episode; see `SoloEnv.reset`."""
         return self._change(*self.env.reset(seed=seed, options=options))
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, AgentInfo]:
         """Submit the action; see `SoloEnv.step`."""
         reply = self.change.reply(self._agent, action)
         seen, reward, ended, cut, info = self.env.step(reply)
         seen, info = self._change(seen, info)
         return seen, float(reward), ended, cut, info
 
-    def _change(self, seen: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _change(self, seen: Any, info: AgentInfo) -> tuple[Any, AgentInfo]:
         agent, turn = self._agent, _open_turn(self.env, self._agent)
         return self.change.observation(agent, seen, turn), self.change.info(agent, info, turn)
 

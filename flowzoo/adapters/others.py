@@ -9,6 +9,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import BaseParallelWrapper, BaseWrapper
 
 from flowzoo.adapters.outside import Others, PolicyPlayer, free_agents
+from flowzoo.aliases import AgentInfo, ResetOptions
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.errors import UsageError
 
@@ -62,7 +63,7 @@ class PlayedAEC(_Played, BaseWrapper[str, Any, Any]):
         super().__init__(env, played, player)
         self._rewards = dict[str, float]()
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """Start an episode; see `WorkflowEnv.reset`."""
         self.env.reset(seed=seed, options=options)
         self._rewards = dict.fromkeys(self.possible_agents, 0.0)
@@ -102,7 +103,7 @@ class PlayedAEC(_Played, BaseWrapper[str, Any, Any]):
         return self._select_agents(self.env.truncations)
 
     @property
-    def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
+    def infos(self) -> dict[str, AgentInfo]:  # type: ignore[override]
         """Infos by agent."""
         return self._select_agents(self.env.infos)
 
@@ -111,8 +112,8 @@ class PlayedParallel(_Played, BaseParallelWrapper[str, Any, Any]):
     """A parallel environment of some agents."""
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        self, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[dict[str, Any], dict[str, AgentInfo]]:
         """Start an episode; see `WorkflowEnv.reset`."""
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._select_agents(observations), self._select_agents(infos)

@@ -24,6 +24,7 @@ from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.loop_thread import LoopThread
+from flowzoo.aliases import StateDict
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.api.solo import own_agents
 from flowzoo.envs.tasks.task import get_problem
@@ -171,7 +172,7 @@ class TRLSpec:
         self.turns, self.split, self.seed = turns, split, seed
         self._others, self._problems, self._samples = others, problems, samples
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # Without what was made so far, so that the factory reaches another process.
         cached = ("_loop", "_policies", "rows", "train_dataset")
         return {name: value for name, value in vars(self).items() if name not in cached}

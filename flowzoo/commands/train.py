@@ -36,6 +36,7 @@ from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
+    from flowzoo.baselines.settings.deviations import PublishedField
     from flowzoo.baselines.training.trainer import Trainer
 
 
@@ -60,6 +61,69 @@ class Options:
     """Print the final summary, or the `deviations`, as one JSON object instead of text."""
 
 
+@dataclass(frozen=True)
+class TrainStart:
+    """A run as the command line gives it: its settings, and what becomes of an earlier run."""
+
+    settings: TrainConfig
+    restart: bool = False
+    accept_base: bool = False
+
+    def check(self) -> None:
+        """Reject invalid settings and problems before loading a model."""
+        from flowzoo.baselines.settings.preflight import check_held_out, preflight
+        from flowzoo.baselines.training.difficulty import trainable
+
+        check_start("train", self.settings)
+        task = preflight(self.settings).workflow.task
+        check_held_out(self.settings, task)
+        trainable(self.settings, task)
+
+    def deviations(self, config: str) -> list[PublishedField]:
+        """Compare the settings with what was published for the bundled ones of that name."""
+        from flowzoo.baselines.settings.deviations import deviations
+
+        if not config:
+            raise UsageError(
+                "--deviations compares bundled settings with the published ones: name them with "
+                "--config, e.g. paper/voting-math"
+            )
+        return deviations(config, self.settings)
+
+    def open(self) -> Trainer:
+        """Import the modules of a run, mostly torch and transformers, and open the run."""
+        atexit.register(thaw)
+        with pause_collection(freeze=True):
+            quiet_transformers()
+            from flowzoo.baselines.training.build import start_run
+            from flowzoo.baselines.training.trainer import Trainer
+
+        return Trainer(start_run(self.settings, restart=self.restart, accept_base=self.accept_base))
+
+    def follow(self) -> int:
+        """Train as a rank without output."""
+        STOP.quiet = True
+        logging.getLogger("flowzoo").setLevel(logging.ERROR)
+        self.open().train()
+        return 0
+
+    def train(self) -> Mapping[str, Any]:
+        """Train with notes and progress, and return the summary."""
+        trainer: Trainer | None = None
+        root, steps = Path(self.settings.directory), self.settings.steps
+
+        def kept() -> str:
+            done = None if trainer is None else trainer.run.state.step
+            return kept_of_run(root, done, steps, self.restart)
+
+        with interruptible(kept):
+            trainer = self.open()
+            tell_start(trainer)
+            done = trainer.run.state.step
+            with step_progress(steps, done, step_note, evaluation_line) as on_step:
+                return trainer.train(on_step)
+
+
 def read_config(name: str) -> Options:
     """Read the settings of a file as defaults of the command line."""
     return Options(settings=load_config(name, workflow=""), config=name)
@@ -67,48 +131,29 @@ def read_config(name: str) -> Options:
 
 def run(options: Options) -> int:
     """Train and print the summary."""
+    start = TrainStart(options.settings, options.restart, options.accept_base)
     if options.deviations:
-        return print_deviations(options)
-    check_start("train", options.settings)
-    check_settings(options.settings)
-    if options.settings.backend == "torchrun":
+        print_deviations(start.deviations(options.config), as_json=options.json)
+        return 0
+    start.check()
+    if start.settings.backend == "torchrun":
         if "RANK" not in os.environ:
-            return start_ranks(options.settings.ranks)
+            return start_ranks(start.settings.ranks)
         if os.environ["RANK"] != "0":
-            return follow(options)
-    trainer: Trainer | None = None
-    root, steps = Path(options.settings.directory), options.settings.steps
-
-    def kept() -> str:
-        done = None if trainer is None else trainer.run.state.step
-        return kept_of_run(root, done, steps, options.restart)
-
-    with interruptible(kept):
-        trainer = open_trainer(options)
-        tell_start(trainer)
-        done = trainer.run.state.step
-        with step_progress(steps, done, step_note, evaluation_line) as on_step:
-            summary = trainer.train(on_step)
+            return start.follow()
+    summary = start.train()
     if options.json:
         print(json.dumps(summary))
     else:
-        print_summary(summary, trainer.run.directory.root)
+        print_summary(summary, start.settings.directory)
     return 0
 
 
-def print_deviations(options: Options) -> int:
+def print_deviations(rows: Sequence[PublishedField], *, as_json: bool) -> None:
     """Print the published settings of a bundled configuration and what this command would set."""
-    from flowzoo.baselines.settings.deviations import STATES, deviations
-
-    if not options.config:
-        raise UsageError(
-            "--deviations compares bundled settings with the published ones: name them with "
-            "--config, e.g. paper/voting-math"
-        )
-    rows = deviations(options.config, options.settings)
-    if options.json:
+    if as_json:
         print(json.dumps([asdict(row) for row in rows]))
-        return 0
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -117,7 +162,7 @@ def print_deviations(options: Options) -> int:
     for name in ("field", "published", "ours", "reason", "source"):
         table.add_column(name, overflow="fold")
     sources = list(dict.fromkeys(row.source for row in rows))
-    for row in sorted(rows, key=lambda row: STATES.index(row.state)):
+    for row in sorted(rows, key=lambda row: row.rank):
         reason = "none is stated" if row.state == "unstated" else row.reason
         number = sources.index(row.source) + 1
         cells = (row.field, row.published, row.value, reason, number)
@@ -132,17 +177,6 @@ def print_deviations(options: Options) -> int:
         f"{counts['differs']} differ, {counts['property']} no settings, {counts['equal']} equal",
         soft_wrap=True,
     )
-    return 0
-
-
-def check_settings(config: TrainConfig) -> None:
-    """Reject invalid settings and problems before loading a model."""
-    from flowzoo.baselines.settings.preflight import check_held_out, preflight
-    from flowzoo.baselines.training.difficulty import trainable
-
-    task = preflight(config).workflow.task
-    check_held_out(config, task)
-    trainable(config, task)
 
 
 def start_ranks(ranks: int) -> int:
@@ -155,31 +189,11 @@ def start_ranks(ranks: int) -> int:
     return launch(ranks, sys.argv[1:])
 
 
-def follow(options: Options) -> int:
-    """Train as a rank without output."""
-    STOP.quiet = True
-    logging.getLogger("flowzoo").setLevel(logging.ERROR)
-    open_trainer(options).train()
-    return 0
-
-
 def thaw() -> None:
     """Collect frozen objects at exit if triton or vLLM is loaded: they warn about leaks."""
     # Otherwise the collection, which takes a second, is skipped.
     if not sys.modules.keys().isdisjoint(("triton", "vllm")):
         gc.unfreeze()
-
-
-def open_trainer(options: Options) -> Trainer:
-    """Import the modules of a run, mostly torch and transformers, and open the run."""
-    atexit.register(thaw)
-    with pause_collection(freeze=True):
-        quiet_transformers()
-        from flowzoo.baselines.training.build import start_run
-        from flowzoo.baselines.training.trainer import Trainer
-
-    run = start_run(options.settings, restart=options.restart, accept_base=options.accept_base)
-    return Trainer(run)
 
 
 def tell_start(trainer: Trainer) -> None:

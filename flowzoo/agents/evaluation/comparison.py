@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -102,13 +102,24 @@ def results_in(problems: Sequence[Problem], folder: Path) -> dict[str, float]:
     return results
 
 
-def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
-    """Compare two evaluations by the scores of their problems.
+class PairedComparison(TypedDict):
+    """Two evaluations compared by the scores of their problems.
 
-    Returns:
-        `difference` of the accuracies, after less before; its 95 % `interval` (None: see
-        `paired_interval`); numbers of `problems`, and of those `won`, `lost` and `tied`; and
-        `unpaired`, problems without an episode on one side.
+    `interval` is None where `paired_interval` has none; `unpaired` problems have no episode on one
+    side.
+    """
+
+    difference: float
+    interval: Sequence[float] | None
+    problems: int
+    won: int
+    lost: int
+    tied: int
+    unpaired: int
+
+
+def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> PairedComparison:
+    """Compare two evaluations: the accuracy after less that before, and counts of problems.
 
     Raises:
         UsageError: no problem has an episode on both sides.

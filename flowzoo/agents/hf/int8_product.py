@@ -101,14 +101,14 @@ class _Tile:
         ]
         # The order in which registers are free soonest.
         for i in range(self.item_size):
-            columns = [self.split(register, i) for register in registers]
+            columns = [self.operand(register, i) for register in registers]
             for start, sums in zip(inputs, self.sums, strict=True):
                 levels = self.spread(self.integers, start, _ADDRESS(4 * i))
                 for column, total in zip(columns, sums, strict=True):
                     added = self.add(self.builder.load(total), column, levels)
                     self.builder.store(added, total)
 
-    def split(self, register: Any, part: int) -> Any:
+    def operand(self, register: Any, part: int) -> Any:
         """Levels of weights, four in a lane, as `add` takes them."""
         return register
 
@@ -139,7 +139,7 @@ class _Avx2Tile(_Tile):
     lanes = 8
     item_size = 2
 
-    def split(self, register: Any, part: int) -> Any:
+    def operand(self, register: Any, part: int) -> Any:
         """First or last two of four levels, as numbers of two bytes."""
         octets = ir.VectorType(ir.IntType(8), 4 * self.lanes)
         zero, order = 4 * self.lanes, []

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flowzoo.agents.chat.prompts import Span, cut, shorten
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
@@ -30,6 +30,8 @@ from flowzoo.envs.tools import call_text
 from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
+RequestBody: TypeAlias = dict[str, Any]
+"""Body of a request, as the endpoint takes it."""
 _SPAN = 60.0
 """Seconds."""
 
@@ -278,9 +280,9 @@ def size(messages: Sequence[Message]) -> int:
     return sum(len(message["content"]) for message in messages)
 
 
-def _message_row(message: Message) -> dict[str, Any]:
+def _message_row(message: Message) -> Message:
     # As endpoints take it: arguments are JSON in a text.
-    row: dict[str, Any] = {**message, "content": encodable(message["content"])}
+    row: Message = {**message, "content": encodable(message["content"])}
     if "tool_calls" in message:
         row["tool_calls"] = [
             {**call, "function": {**call["function"], "arguments": arguments}}
@@ -483,7 +485,7 @@ class OpenAIPolicy:
             entry = self._clients[loop] = client, asyncio.Semaphore(self.endpoint.concurrency)
         return entry
 
-    def _body(self, request: Request, messages: Sequence[Message]) -> dict[str, Any]:
+    def _body(self, request: Request, messages: Sequence[Message]) -> RequestBody:
         sampling = self.sampling
         fields = {
             "model": self.model,
@@ -598,7 +600,7 @@ class OpenAIPolicy:
                 self._url, failure.problem, attempt + 1, self.endpoint.retries,
             )  # fmt: skip
 
-    async def _attempt(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Answer | Failure:
+    async def _attempt(self, client: httpx.AsyncClient, body: RequestBody) -> Answer | Failure:
         """Send once."""
         key = api_key(self.endpoint.api_key_env)
         start = time.perf_counter()
@@ -625,9 +627,7 @@ class OpenAIPolicy:
         value = f"Bearer {key}" if header.lower() == "authorization" else key
         return {**self.endpoint.headers, **({header: value} if key else {})}
 
-    def _failure(
-        self, status: int, reply: httpx.Response, body: dict[str, Any], key: str
-    ) -> Failure:
+    def _failure(self, status: int, reply: httpx.Response, body: RequestBody, key: str) -> Failure:
         message = self._redact(reply.text, key)
         problem = f"status {status}: {message}"
         if is_retried(status):
@@ -660,7 +660,7 @@ class OpenAIPolicy:
         self.stats.filtered += filtered
         return Answer(body, replace(completion, seconds=seconds))
 
-    def _adapt(self, body: dict[str, Any], message: str) -> bool:
+    def _adapt(self, body: RequestBody, message: str) -> bool:
         fields = body.keys() - self._extra.keys()
         if "max_tokens" in fields and "max_completion_tokens" in message:
             self._cap_field = "max_completion_tokens"

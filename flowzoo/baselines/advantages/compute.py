@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from flowzoo.aliases import Floats
+from flowzoo.aliases import Floats, StateDict
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.segments import (
     Bools,
@@ -73,14 +72,14 @@ class RunningMean:
             old = self.means.setdefault(key, mean)
             self.means[key] = decay * old + (1.0 - decay) * mean
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The means as plain values that JSON and torch can keep."""
         return {
             "columns": list(self.columns),
             "means": [[list(key), mean] for key, mean in self.means.items()],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Restore the means from `state_dict`."""
         self.columns = tuple(state["columns"])
         self.means = {tuple(key): float(mean) for key, mean in state["means"]}

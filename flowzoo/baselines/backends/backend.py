@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
-from flowzoo.aliases import T
+from flowzoo.aliases import MetricRow, T
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
@@ -131,7 +131,7 @@ class RunBackend:
         """Settings that answers are graded with, for the run's record: `here`, or the graders'."""
         return here()
 
-    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
+    def publish(self, learners: Mapping[str, LearnerProtocol]) -> MetricRow:
         """Send the learners' weights to remote workers, and check that they have arrived."""
         # May be called while another thread is in `play`, where `max_staleness` is above 1.
         return {}

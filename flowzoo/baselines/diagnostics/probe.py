@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flowzoo.aliases import Floats
+from flowzoo.aliases import Floats, MetricRow
 from flowzoo.baselines.diagnostics.amplification import FEWEST, amplification
 from flowzoo.baselines.learner.batch import TrainingRow, make_rows
 from flowzoo.baselines.learner.loss import LossNormalizer
@@ -88,9 +88,9 @@ def slot_grams(
     return matrices
 
 
-def probe_metrics(grams: Sequence[SlotGramMatrix]) -> dict[str, Any]:
+def probe_metrics(grams: Sequence[SlotGramMatrix]) -> MetricRow:
     """Metrics of one probe: `grad/amplification/ROLE` and like names, matrices as `gram/ROLE`."""
-    metrics: dict[str, Any] = {}
+    metrics: MetricRow = {}
     for role, products, applied in grams:
         for name, gram in (("amplification", products), ("amplification_applied", applied)):
             if gram is not None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from flowzoo.agents.evaluation.alarms import (
     CUT,
@@ -98,12 +98,25 @@ def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
     ]
 
 
-def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Causes of a run: `cause`, `first` and `last` step, number of `steps`, first `text`."""
-    record: dict[str, dict[str, Any]] = {}
+class SilenceRecord(TypedDict):
+    """A cause with its first and last step, the number of its steps, and its first text."""
+
+    cause: str
+    first: int
+    steps: int
+    text: str
+    last: int
+
+
+def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[SilenceRecord]:
+    """Causes of a run, in the order in which they appear."""
+    record: dict[str, SilenceRecord] = {}
     for end in range(1, len(rows) + 1):
         for cause in silences(rows[max(0, end - STEPS) : end], settings):
-            entry = {"cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text}
+            entry: SilenceRecord = {
+                "cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text,
+                "last": cause.step,
+            }  # fmt: skip
             seen = record.setdefault(cause.cause, entry)
             seen["last"], seen["steps"] = cause.step, seen["steps"] + 1
     return list(record.values())

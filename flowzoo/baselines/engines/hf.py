@@ -24,6 +24,7 @@ from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
@@ -31,8 +32,6 @@ from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
 from flowzoo.errors import FlowzooError, UsageError
-
-MetricRow = dict[str, Any]
 
 
 class LoadedPolicy(NamedTuple):

@@ -23,8 +23,9 @@ from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.remote import connect
 from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
-from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow, PolicyModel
+from flowzoo.baselines.engines.hf import LoadedPolicy, PolicyModel
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flowzoo.aliases import StateDict
 from flowzoo.baselines.learner.config import CoherenceForm
 from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.errors import UsageError
@@ -148,11 +149,11 @@ class Coherence:
             grad.mul_(scale)
         return cosine, scale
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """State for `load_state_dict`."""
         return {"count": self.count, "mean": self.mean}
 
-    def load_state_dict(self, state: dict[str, Any], parameters: Sequence[nn.Parameter]) -> None:
+    def load_state_dict(self, state: StateDict, parameters: Sequence[nn.Parameter]) -> None:
         """Take over what `state_dict` returned."""
         mean: list[Tensor] = state["mean"]
         if mean and [m.shape for m in mean] != [p.shape for p in parameters]:

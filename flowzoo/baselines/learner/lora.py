@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from flowzoo.agents.model_files import GENERATION
+from flowzoo.aliases import StateDict
 from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.declared import Positive, check_declared
@@ -199,7 +200,7 @@ class LoraWeights:
         return {name: value.contiguous() for name, value in adapter.items()}
 
     def _adapter_state(self) -> dict[str, torch.Tensor]:
-        state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
+        state: StateDict = self.model.get_adapter_state_dict(self._label)
         return {f"{_PREFIX}{name}": value for name, value in state.items()}
 
 

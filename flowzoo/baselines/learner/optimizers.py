@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from flowzoo.aliases import ParamGroup, StateDict
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.stochastic_adamw import StochasticAdamW
 from flowzoo.baselines.learner.weights import Weights
@@ -49,7 +50,7 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
     return torch.optim.AdamW(groups, **choices, fused=fused)
 
 
-def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]]:
+def decay_groups(weights: Weights, config: LearnerConfig) -> list[ParamGroup]:
     """Parameters with weight decay and those without, as groups of an optimizer."""
     # Norms, biases and what a family marks itself (the rates of Mamba) do not decay, as in the
     # Trainer of transformers.
@@ -62,7 +63,7 @@ def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]
         for p in parameters
         if p.ndim < 2 or id(p) in biases or getattr(p, "_no_weight_decay", False)
     }
-    groups: list[dict[str, Any]] = [
+    groups: list[ParamGroup] = [
         {"params": [p for p in parameters if id(p) not in still]},
         {"params": [p for p in parameters if id(p) in still], "weight_decay": 0.0},
     ]
@@ -70,15 +71,15 @@ def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]
 
 
 def _muon_groups(
-    weights: Weights, groups: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    weights: Weights, groups: Sequence[ParamGroup]
+) -> tuple[list[ParamGroup], list[ParamGroup]]:
     # A row of the embeddings and of the output head belongs to a token, and steps of one length in
     # all directions would move tokens that were never seen.
     model = weights.model
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     outer = {id(p) for module in ends if module is not None for p in module.parameters()}
-    matrices: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
+    matrices: list[ParamGroup] = []
+    others: list[ParamGroup] = []
     for group in groups:
         for kind, is_matrix in ((matrices, True), (others, False)):
             parameters = [
@@ -97,8 +98,8 @@ class MuonAdamW(torch.optim.Optimizer):
 
     def __init__(
         self,
-        matrices: Sequence[dict[str, Any]],
-        others: Sequence[dict[str, Any]],
+        matrices: Sequence[ParamGroup],
+        others: Sequence[ParamGroup],
         lr: float,
         betas: tuple[float, float],
         eps: float,
@@ -114,7 +115,7 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([group for part in self._parts for group in part.param_groups], {})
         self._share()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         super().__setstate__(state)
         self._share()
 

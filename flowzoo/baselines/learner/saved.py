@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from flowzoo.aliases import StateDict
 from flowzoo.baselines.learner.weights import like
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def load_learner(learner: Learner, folder: Path) -> None:
     """Read what `save_learner` wrote, on any number of ranks; every rank must call it."""
     learner.learner_group.reshard(learner.model)
     learner.weights.load(folder)
-    state: dict[str, Any] = torch.load(folder / STATE, weights_only=True)
+    state: StateDict = torch.load(folder / STATE, weights_only=True)
     if (folder / TENSORS).is_dir():
         _put_back(learner, state, folder / TENSORS)
     else:
@@ -80,7 +81,7 @@ def _stepped_parameters(learner: Learner) -> list[torch.nn.Parameter]:
     return [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
 
 
-def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
+def _taken_out(learner: Learner, state: StateDict) -> dict[str, Tensor]:
     names, tensors = _names(learner), dict[str, Tensor]()
     states = state["optimizer"]["state"]
     state["optimizer"] = {**state["optimizer"], "state": dict(states)}
@@ -100,7 +101,7 @@ def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
+def _put_back(learner: Learner, state: StateDict, folder: Path) -> None:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -130,7 +131,7 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
         ]
 
 
-def _spread(learner: Learner, state: dict[str, Any]) -> None:
+def _spread(learner: Learner, state: StateDict) -> None:
     for index, parameter in enumerate(_stepped_parameters(learner)):
         values = state["optimizer"]["state"].get(index, {})
         for key, value in values.items():

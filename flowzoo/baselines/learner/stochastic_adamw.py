@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flowzoo.aliases import ParamGroup
 from flowzoo.seeding import key_int
 
 _AT_ONCE = 2**22
@@ -59,7 +60,7 @@ class StochasticAdamW(torch.optim.Optimizer):
                     self._move(parameter, parameter.grad, group, key)
         return loss
 
-    def _move(self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any], key: int) -> None:
+    def _move(self, parameter: nn.Parameter, grad: Tensor, group: ParamGroup, key: int) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = 0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.kept_linears import KeptLinears
-from flowzoo.aliases import T
+from flowzoo.aliases import StateDict, T
 from flowzoo.baselines.learner.batch import (
     SampledTokens,
     TrainingRow,
@@ -179,7 +179,7 @@ class Learner:
                 for row_logps in self.gradient.forward.plain_logps(self.model, rows)
             ]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Optimizer state, counts and running means (the weights are saved on their own)."""
         return {
             "optimizer": self.optimizer.state_dict(),
@@ -189,7 +189,7 @@ class Learner:
             "coherence": None if self._coherence is None else self._coherence.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned."""
         if (state["coherence"] is None) != (self._coherence is None):
             raise UsageError("the coherence regularizer was on in the one and off in the other.")

@@ -17,6 +17,7 @@ from typing import Any
 from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable
 from flowzoo.agents.evaluation.summary import attempt_summary, attempts_of
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.finished import FinishedRun, open_finished, read_finished
@@ -51,7 +52,7 @@ def match_control(
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def last_evaluation(run: RunData) -> dict[str, Any]:
+def last_evaluation(run: RunData) -> MetricRow:
     """Accuracy of a run's last policies and the cost of their episodes."""
     row = run.evaluations[-1]
     return {

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.matrix.cell import Cell, cell_text
 from flowzoo.baselines.matrix.forks import Fork, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
@@ -152,7 +153,7 @@ class TrainingJob(MatrixJob):
     sources: list[TrainingJob] = field(default_factory=list)
     """Runs of the same seed that set the token budget of a control."""
     _seen: int = field(default=0)
-    _last: dict[str, Any] = field(default_factory=dict)
+    _last: MetricRow = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -206,7 +207,7 @@ class TrainingJob(MatrixJob):
         """Data of the run so far, named by its cell and folder."""
         return read_run(self.folder, f"{self.cell.name}/{self.folder.name}")
 
-    def newest(self) -> dict[str, Any]:
+    def newest(self) -> MetricRow:
         """The newest row of metrics, with the newest held-out accuracy in it; {} before any."""
         path = self.folder / "metrics.jsonl"
         if not path.is_file():

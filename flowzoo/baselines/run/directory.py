@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
 from flowzoo.baselines.run.history import (
     RECORD,
@@ -172,8 +173,8 @@ class RunDirectory:
         info: CheckpointInfo | None,
         damaged: Sequence[str] = (),
         *,
-        finished: Callable[[Sequence[dict[str, Any]]], bool] = lambda rows: False,
-    ) -> list[dict[str, Any]]:
+        finished: Callable[[Sequence[MetricRow]], bool] = lambda rows: False,
+    ) -> list[MetricRow]:
         """Rewind the files to the checkpoint `info`, and return the metrics so far."""
         evidence = [*damaged, *find_measurements(self.root)]
         if info is None and evidence:

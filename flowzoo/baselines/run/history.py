@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.identity import ModelIdentity, is_speech
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.ledger import Aside, Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
@@ -112,7 +113,7 @@ def find_measurements(root: Path) -> Iterator[str]:
 
 def rewind(
     root: Path, info: CheckpointInfo | None, aside: Aside, ledger: Ledger
-) -> list[dict[str, Any]]:
+) -> list[MetricRow]:
     """Rewind metrics and transcripts to a checkpoint (None: the start), and return the rows."""
     step = -1 if info is None else info.step
     mark = None if info is None else info.marks.get(METRICS)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.model_files import MANIFEST
+from flowzoo.aliases import StateDict
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.errors import DataError, UsageError, unknown
 from flowzoo.files import (
@@ -46,7 +47,7 @@ class CheckpointInfo:
     step: int
     score: float | None
     """Held-out score of the step, if it was evaluated."""
-    state: dict[str, Any]
+    state: StateDict
     """State of the trainer: configuration, data cursor, counters."""
     policies: tuple[str, ...]
     """Policies that were trained."""

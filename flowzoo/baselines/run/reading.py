@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.evaluation.summary import measure_name
-from flowzoo.aliases import Floats
+from flowzoo.aliases import Floats, MetricRow
 from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.run.digests import whole_transcripts
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
@@ -34,13 +34,13 @@ class RunData:
     settings: Table
     grading: Table
     provenance: Table
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[MetricRow]
     """Metrics, one object per step."""
     summary: Table | None
     """Summary of a finished run; None before its end."""
 
     @property
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[MetricRow]:
         """The rows with held-out scores."""
         return [row for row in self.rows if row.get("eval/scores")]
 
@@ -118,7 +118,7 @@ class RunData:
 
 def end_episodes(
     run: RunData,
-) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]] | None:
+) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
     """Saved episodes of the first and the last evaluation; None without both."""
     files, steps = run.transcript_files("eval"), run.steps
     if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
@@ -171,7 +171,7 @@ def read_run(folder: Path, name: str) -> RunData:
 
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
-def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
+def read_episodes(path: Path) -> tuple[Table, ...]:
     """The episodes of one transcript file."""
     return tuple(read_rows(path, _episode, "an episode"))
 
@@ -180,11 +180,11 @@ _RENAMED = {f"{prefix}judge/truths": f"{prefix}judge/compared" for prefix in (""
 """Earlier names of metrics, which are read under the present ones."""
 
 
-def _metrics(row: Any) -> dict[str, Any]:
+def _metrics(row: Any) -> MetricRow:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
     return {_RENAMED.get(name, name): value for name, value in row.items()}
 
 
-def _episode(row: Any) -> dict[str, Any]:
+def _episode(row: Any) -> Table:
     return row | {"problem": str(row["problem"])}

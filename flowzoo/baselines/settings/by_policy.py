@@ -51,11 +51,18 @@ def value_of(setting: str, written: Any, policy: str) -> Any:
     return values.get(policy, values[""])
 
 
-def written_values(setting: str, written: Any) -> dict[str, Any]:
-    """Values by policy of what is written for a setting of a run; the others' is named ""."""
+def written_values(
+    setting: str, written: Any, policies: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Values by policy of what is written for a setting of a run; the others' is named "".
+
+    Raises:
+        UsageError: a word of none of these policies, or no value of the setting.
+    """
     if not isinstance(written, list | tuple):
         return {"": written}
-    kind, texts = by_policy(TrainConfig)[setting], read_named(written, None, setting, plain=True)
+    texts = read_named(written, policies, setting, plain=True)
+    kind = by_policy(TrainConfig)[setting]
     return {"": getattr(TrainConfig, setting)} | {
         name: read_value(text, kind, f"{setting} {name}".strip()) for name, text in texts.items()
     }
@@ -75,14 +82,6 @@ def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) ->
     written = (plain, *(f"{name}={text}" for name, text in named.items()))
     changed: dict[str, Any] = {setting: written if named else first}
     return replace(config, **changed)
-
-
-def check_words(config: TrainConfig, names: Sequence[str], trained: Sequence[str]) -> None:
-    """Raise `UsageError` for words of no policy that has the setting."""
-    for name in by_policy(TrainConfig):
-        written = getattr(config, name)
-        if isinstance(written, tuple):
-            read_named(written, names if name in OF_SAMPLING else trained, name, plain=True)
 
 
 def read_value(text: str, kind: Any, label: str) -> Any:

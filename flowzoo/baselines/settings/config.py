@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowzoo.agents.engines import EngineTraits, find_engine
+from flowzoo.agents.engines import EngineTraits, find_engine, no_int8
+from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.learner.config import OldLogp
-from flowzoo.baselines.settings.algorithms import algorithm_named
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.baselines.settings.options import (
     EngineOptions,
     EvaluationOptions,
@@ -23,6 +24,7 @@ from flowzoo.baselines.settings.options import (
 from flowzoo.declared import check_declared
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM
+from flowzoo.envs.tasks.task import check_split
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
 
@@ -70,6 +72,10 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
         check_declared(self)
+        algorithm_named(self.algorithm)
+        check_split(self.split)
+        check_split(self.eval_split, "eval_split")
+        check_selection(self.eval_split)
         if self.stop_at is not None and not 0 < self.stop_at <= 1:
             raise UsageError(
                 f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
@@ -86,6 +92,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
+        if self.engine_dtype == "int8" and not traits.int8:
+            raise UsageError(no_int8(self.engine))
         self._check_eval_at()
         self.replace_workflow("program", PROGRAM)
         self.replace_workflow("env", AEC)
@@ -122,7 +130,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """`sharing`, or the usual one of the algorithm if it is left out."""
         if self.sharing:
             return self.sharing
-        return (algorithm_named(self.algorithm).usual_sharing,)
+        return (ALGORITHMS[self.algorithm].usual_sharing,)
 
     @property
     def module_dtype(self) -> EngineDType:

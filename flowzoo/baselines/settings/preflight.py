@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.chat.template import read_thinking
-from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.model_files import check_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy_map import read_lengths
@@ -20,8 +19,8 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
-from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
-from flowzoo.baselines.settings.by_policy import check_words, of_policy
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
+from flowzoo.baselines.settings.by_policy import OF_SAMPLING, by_policy, of_policy, written_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
@@ -32,7 +31,6 @@ from flowzoo.baselines.settings.rules import (
     credit_rules,
     learner_rules,
     run_rules,
-    scale_rules,
     worker_gpu_rules,
 )
 from flowzoo.declared import check_effects, unmet_condition
@@ -44,7 +42,6 @@ from flowzoo.envs.settings import (
     add_wording,
     read_settings,
 )
-from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
 
@@ -75,26 +72,20 @@ class RunOutline:
 
 def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Resolve names and check every rule that needs no model."""
-    check_split(config.split)
-    check_split(config.eval_split, "eval_split")
-    check_selection(config.eval_split)
-    check(run_rules(config))
-    algorithm = None if warm_start else algorithm_named(config.algorithm)
-    if algorithm is not None:
-        check(scale_rules(config, algorithm))
+    algorithm = None if warm_start else ALGORITHMS[config.algorithm]
+    check(run_rules(config, algorithm))
     workflow, config = with_prompts(config)
     roles = workflow.role_counts()
     policies = read_policy_map(config.policy_words, roles)
     names = sorted(set(policies.values()))
+    models = starting_models(config, names)
+    read_lengths(config.lengths, roles)
+    read_thinking(config.thinking, names)
     policy_settings = resolve_policies(config, names)
+    groups: tuple[LearnerGroupPlan, ...] = ()
     if algorithm is not None:
         trained = [policy_settings[name] for name in names if name not in config.frozen]
         algorithm = with_own_advantage(algorithm, config, workflow, trained)
-    read_lengths(config.lengths, roles)
-    read_thinking(config.thinking, names)
-    models = starting_models(config, names)
-    groups: tuple[LearnerGroupPlan, ...] = ()
-    if algorithm is not None:
         check(worker_gpu_rules(config, policy_settings, models))
         groups = plan_learner_groups(config, policy_settings, models)
     return RunOutline(config, policy_settings, workflow, roles, policies, models, algorithm, groups)
@@ -111,7 +102,9 @@ def resolve_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, Tra
             f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
             "`flowzoo eval`, which trains nothing."
         )
-    check_words(config, names, trained)
+    for setting in by_policy(TrainConfig):
+        policies = names if setting in OF_SAMPLING else trained
+        written_values(setting, getattr(config, setting), policies)
     policy_settings = {name: of_policy(config, name) for name in names}
     for name in trained:
         check(learner_rules(policy_settings[name]))
@@ -160,10 +153,8 @@ def with_own_advantage(
     algorithm = replace(algorithm, advantage=spec)
     check_effects(learners, algorithm, f" ({algorithm.name})")
     check(algorithm_rules(config, algorithm))
-    if workflow.pays_agents:
-        algorithm = replace(algorithm, advantage=by_agent(spec))
     check(credit_rules(workflow, algorithm))
-    return algorithm
+    return replace(algorithm, advantage=by_agent(spec)) if workflow.pays_agents else algorithm
 
 
 def check_held_out(config: TrainConfig, task: Task) -> None:

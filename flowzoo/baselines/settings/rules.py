@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from flowzoo.agents.engines import no_int8
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import SHARD_JOBS
@@ -31,8 +30,8 @@ def check(rules: Iterable[Rule]) -> None:
 # -- any run -----------------------------------------------------------------------------------
 
 
-def run_rules(config: TrainConfig) -> Iterator[Rule]:
-    """Rules for splits, number formats and probes, which need no other object."""
+def run_rules(config: TrainConfig, algorithm: Algorithm | None) -> Iterator[Rule]:
+    """Rules for splits, number formats, probes and scale; a warm start has no algorithm."""
     held_out = "test" if config.split == "test" else "held-out"
     yield (
         config.split in ("all", "test") or "all" in (config.split, config.eval_split),
@@ -44,7 +43,6 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
         f"`split` and `eval_split` are both {config.split!r}: progress would be measured on "
         "problems that were trained on",
     )
-    yield config.engine_dtype == "int8" and not config.engine_traits.int8, no_int8(config.engine)
     yield (
         config.engine_dtype == "int8" and not config.recomputes,
         "`engine_dtype` int8 samples from another distribution than the learner's, and with "
@@ -63,6 +61,8 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
         "only rows of the newest weights, sampled in this process's run, stand in for: leave "
         "it out with `max_staleness` or a `backend` other than local",
     )
+    if algorithm is not None:
+        yield from scale_rules(config, algorithm)
 
 
 def learner_rules(config: TrainConfig) -> Iterator[Rule]:
@@ -159,7 +159,7 @@ def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
     per_call = workflow.credit != "team" or workflow.format_penalty != 0
     others = [row.name for row in ALGORITHMS.values() if row.advantage.target != "episode"]
     yield (
-        per_call and algorithm.advantage.target == "episode",
+        per_call and algorithm.advantage.target == "episode" and not workflow.pays_agents,
         f"{algorithm.name} judges every call by its episode's outcome and would ignore "
         f"credit={workflow.credit!r} and format_penalty={workflow.format_penalty}: use one of "
         f'{", ".join(others)}, or credit="team" without a penalty',

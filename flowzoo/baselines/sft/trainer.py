@@ -16,6 +16,7 @@ from dataclasses import asdict, fields, replace
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.config import ComputeOptions, LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
@@ -38,7 +39,7 @@ from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.build import find_models
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
-from flowzoo.baselines.training.metrics import MetricRow, evaluation_metrics, pay_summary
+from flowzoo.baselines.training.metrics import evaluation_metrics, pay_summary
 from flowzoo.baselines.training.plan import Replies, token_budgets
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError

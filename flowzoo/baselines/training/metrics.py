@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -22,13 +21,12 @@ from flowzoo.agents.evaluation.summary import (
     solve_shares,
     summarize,
 )
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.diagnostics.pay import PAY_OF, pay_changes
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
-
-MetricRow = dict[str, Any]
 
 _OF_ROLE = (
     "calls", "reward", "reward_std", "role_score", "strict", "lenient", "tokens", "tokens_p95",

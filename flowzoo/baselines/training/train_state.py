@@ -12,6 +12,7 @@ import numpy as np
 from flowzoo.agents.evaluation.intervals import Z
 from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.problems import ProblemStream
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
 from flowzoo.baselines.diagnostics.collapse import find_collapse
@@ -24,7 +25,7 @@ from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import StopOn
 from flowzoo.baselines.training import async_rollouts
-from flowzoo.baselines.training.metrics import MetricRow, progress, set_evaluations
+from flowzoo.baselines.training.metrics import progress, set_evaluations
 from flowzoo.baselines.training.plan import RunPlan
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
@@ -31,7 +32,6 @@ from flowzoo.baselines.training.build import OpenRun, start_run
 from flowzoo.baselines.training.factories import learner_notes
 from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.metrics import (
-    MetricRow,
     advantage_metrics,
     evaluation_metrics,
     mean_staleness,

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.settings.by_policy import written_values
 from flowzoo.errors import FlowzooError
 
@@ -22,7 +23,7 @@ def progress_of(run: TrainingJob) -> str:
     """Short status of one run."""
     if run.state in ("waiting", "failed"):
         return {"waiting": "·", "failed": "failed"}[run.state]
-    row: dict[str, Any] = run.newest()
+    row: MetricRow = run.newest()
     accuracy = row.get("eval/reward/mean")
     share = "" if accuracy is None else f" {100 * accuracy:.0f} %"
     if run.state == "finished":

@@ -15,6 +15,7 @@ from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
+from flowzoo.aliases import AgentInfo, ResetOptions, StateDict
 from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_space, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
@@ -207,7 +208,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """The reply of an agent: any string."""
         return self.action_spaces[agent]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """Start an episode on the problem `options["index"]`, or on one drawn from the split.
 
         Args:
@@ -224,7 +225,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._begin_episode(seed, options)
         self._settle_now()
 
-    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    async def areset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """Async `reset`: await effects instead of blocking on them."""
         self._begin_episode(seed, options)
         await self.settle()
@@ -290,7 +291,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     def last(
         self, observe: bool = True
-    ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, dict[str, Any]]:
+    ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, AgentInfo]:
         """Observation, reward since its last turn, termination, truncation, info of the agent."""
         if self._busy:
             raise self._busy_error("`last`")
@@ -370,13 +371,13 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         twin._answers = dict(self._answers)
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # Replaying the episode restores the open prompts.
         if self._busy:
             raise self._busy_error("pickling")
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         turns = self._episode.turns if self._episode is not None else []
         self._prompts = {turn.agent: turn for turn in turns}
@@ -393,7 +394,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             f"{what} while an `astep` is under way: await it, or `await env.settle()`"
         )
 
-    def _begin_episode(self, seed: int | None, options: dict[str, Any] | None) -> None:
+    def _begin_episode(self, seed: int | None, options: ResetOptions | None) -> None:
         if self._settling:
             raise EnvironmentBusyError(
                 "`reset` while an `astep` is under way: await or cancel it first"
@@ -479,7 +480,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     # -- PettingZoo's fields --------------------------------------------------------------------
 
-    def _open_tables(self, infos: dict[str, dict[str, Any]]) -> None:
+    def _open_tables(self, infos: dict[str, AgentInfo]) -> None:
         agents = self.possible_agents
         self.agents = agents.copy()
         self.rewards = dict.fromkeys(agents, 0.0)
@@ -571,18 +572,18 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     _cumulative_rewards: dict[str, float] = _read_live("_cumulative_rewards", "Rewards to be paid.")
     terminations: dict[str, bool] = _read_live("terminations", "Terminations by agent.")
     truncations: dict[str, bool] = _read_live("truncations", "Truncations by agent.")
-    infos: dict[str, dict[str, Any]] = _read_live("infos", "Infos by agent.")
+    infos: dict[str, AgentInfo] = _read_live("infos", "Infos by agent.")
     possible_agents: list[str] = _read("possible_agents", "All agents, in order.")
     state_space: Any = _read("state_space", "The space of `state()`.")
     metadata: dict[str, Any] = _read("metadata", "Name and render modes.")
     render_mode: str | None = _read("render_mode", "Render mode of the environment.")
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """See `WorkflowEnv.reset`."""
         self.env.reset(seed=seed, options=options)
         self._has_reset = self._has_updated = True
 
-    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+    async def areset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """See `WorkflowEnv.areset`."""
         import asyncio  # as in `WorkflowEnv.settle`
 
@@ -598,7 +599,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         self._live("agent_iter")
         return self._iterate(max_iter)
 
-    def last(self, observe: bool = True) -> tuple[Obs | None, float, bool, bool, dict[str, Any]]:
+    def last(self, observe: bool = True) -> tuple[Obs | None, float, bool, bool, AgentInfo]:
         """See `WorkflowEnv.last`."""
         if not self._has_reset:
             raise AttributeError("last cannot be called before reset")
@@ -651,11 +652,11 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         twin._has_reset, twin._has_updated = self._has_reset, self._has_updated
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # Needed because BaseWrapper's `__getattr__` hides private names.
         return dict(vars(self))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
 
     def __str__(self) -> str:

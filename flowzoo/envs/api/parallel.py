@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
+from flowzoo.aliases import AgentInfo, ResetOptions
 from flowzoo.envs.api.aec import OFFERED_MODES, Obs, WorkflowEnv
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
 ParallelStep = tuple[
-    dict[str, Obs], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+    dict[str, Obs], dict[str, float], dict[str, bool], dict[str, bool], dict[str, AgentInfo]
 ]
 
 
@@ -51,8 +52,8 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.action_space(agent)
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Obs], dict[str, dict[str, Any]]]:
+        self, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[dict[str, Obs], dict[str, AgentInfo]]:
         """Start an episode; see `WorkflowEnv.reset`."""
         self.aec.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
@@ -96,7 +97,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     def _observations(self) -> dict[str, Obs]:
         return {agent: self.aec.observe(agent) for agent in self.possible_agents}
 
-    def _infos(self) -> dict[str, dict[str, Any]]:
+    def _infos(self) -> dict[str, AgentInfo]:
         return {agent: dict(info) for agent, info in self.aec.infos.items()}
 
     def _results(self) -> ParallelStep:

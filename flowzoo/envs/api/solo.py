@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import gymnasium
 
+from flowzoo.aliases import AgentInfo, ResetOptions
 from flowzoo.envs.api.aec import OFFERED_MODES, Guard
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.episode.episode import Episode
@@ -106,8 +107,8 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         return others
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, list[Message]], dict[str, Any]]:
+        self, *, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[dict[str, list[Message]], AgentInfo]:
         """Start an episode in which your role is asked; see `WorkflowEnv.reset` for `options`."""
         seed = None if seed is None else check_seed(seed)
         super().reset(seed=seed)
@@ -147,9 +148,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             env.step(self._respond(agent))
         return False
 
-    def step(
-        self, action: str
-    ) -> tuple[dict[str, list[Message]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[dict[str, list[Message]], float, bool, bool, AgentInfo]:
         """Submit your role's reply and play the others until your role is asked again."""
         env = self._env
         if not env.agents:

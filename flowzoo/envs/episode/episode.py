@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import GeneratorType
 from typing import Any
 
+from flowzoo.aliases import StateDict
 from flowzoo.envs.episode.faults import (
     WorkflowError,
     check_note,
@@ -465,7 +466,7 @@ class Episode:
         self._buffer = dict(buffer)
         self._before = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # A replay needs only the log and a digest of every prompt.
         return {
             "workflow": self.workflow,
@@ -477,7 +478,7 @@ class Episode:
             "asked": replay_trace(self.turns, self._requested, self.done, digests=True),
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.workflow, self.problem = state["workflow"], state["problem"]
         self.key, self.max_cycles = state["key"], state["max_cycles"]
         self._replay(state["log"], state["buffer"], state["asked"])

@@ -79,6 +79,7 @@ from flowzoo.envs.script import (
     AgentProgram,
     Ask,
     Exchange,
+    Message,
     Outcome,
     ProgramEnd,
     ProgramReply,
@@ -368,7 +369,7 @@ def program_files(run: Any) -> dict[str, str]:
 
 def asked(agent: str, request: ProgramRequest) -> Ask:
     """Convert a request to an ask."""
-    messages: list[dict[str, Any]] = []
+    messages: list[Message] = []
     for sender, content, *more in request.messages:
         calls = json.loads(more[0]) if more else {}
         messages.append({"role": sender, "content": content, **calls})

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
+from flowzoo.aliases import DataRecord
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
@@ -36,6 +37,10 @@ _PARTS = re.compile(
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
+
+
+RowPlace: TypeAlias = Mapping[str, object]
+"""Name of the source and line of a row, which are part of the `meta` of its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,9 +529,7 @@ def listed(value: Any) -> Any:
     return value
 
 
-def objects(
-    data: str, records: Iterable[tuple[int, Any]]
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def objects(data: str, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, str, DataRecord]]:
     """Line number, location for messages, and record, for records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"
@@ -607,8 +610,8 @@ class DataTask(Task, Generic[N]):
         """The rows of `data`."""
 
     @abstractmethod
-    def _of_row(self, row: N, index: int, split: str, where: dict[str, Any]) -> Problem:
-        """The problem of a row; `where` (name of the source, line) is part of its `meta`."""
+    def _of_row(self, row: N, index: int, split: str, where: RowPlace) -> Problem:
+        """The problem of a row; `where` is part of its `meta`."""
 
     @abstractmethod
     def _generate(self, index: int, split: str) -> Problem:

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import numpy as np
 import torch
 
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
@@ -22,7 +23,6 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import train
 from flowzoo.envs.records import Call
 

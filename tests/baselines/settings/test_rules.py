@@ -95,11 +95,11 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model():
 def test_rows_stand_in_for_probes_only_where_they_prove_something(changes, distance):
     config = TrainConfig(engine="vllm", **changes)
     assert config.probe_distance == distance
-    check(run_rules(config))
+    check(run_rules(config, None))
     if distance == 1:
-        check(run_rules(replace(config, sync_check_every=1)))
+        check(run_rules(replace(config, sync_check_every=1), None))
         with pytest.raises(UsageError, match="leaves out probes"):
-            check(run_rules(replace(config, sync_check_every=2)))
+            check(run_rules(replace(config, sync_check_every=2), None))
 
 
 def changed_value(setting: str) -> Any:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.training.build import OpenRun
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 

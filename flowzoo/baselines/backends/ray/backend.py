@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.aliases import T
+from flowzoo.aliases import MetricRow, T
 from flowzoo.baselines.backends.backend import LearnerProtocol, RolloutSpec, RunBackend, Shard
 from flowzoo.baselines.backends.ray.cluster import connect, start_actors
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
@@ -170,7 +170,7 @@ class RayRunBackend(RunBackend):
         """Settings of the graders, which are equal, if there are graders."""
         return here() if self._graders is None else self._graders.grading
 
-    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
+    def publish(self, learners: Mapping[str, LearnerProtocol]) -> MetricRow:
         """Send one file per changed policy, once per node, and check the loads."""
         # With `max_staleness` workers are busy from the first step on: each is sent these weights,
         # and proves them, before the first shard that is played with them.

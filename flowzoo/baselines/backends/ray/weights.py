@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 
 from flowzoo.agents.policy import Completion
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.backend import LearnerProtocol
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
@@ -153,9 +154,9 @@ class ReplicaProof:
         check(gap, who, exact=self._exact, tolerance=self._tolerance)
         self._gaps.setdefault(policy, []).append(gap)
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> MetricRow:
         """The largest differences of all proofs since they were last asked for."""
-        metrics: dict[str, Any] = {}
+        metrics: MetricRow = {}
         proved, self._gaps = self._gaps, {}  # a batch that is ahead may be proving in its thread
         for policy, gaps in list(proved.items()):
             metrics[f"sync/gap_max/{policy}"] = max(gap.largest for gap in gaps)
