@@ -51,15 +51,19 @@ class ReversibleRun:
     units: Sequence[Unit]
     """Settings that may be put back, the user's functions first."""
 
+    def joined(self, subset: Iterable[Unit]) -> dict[str, Any]:
+        """The grounds with some units added, the words of one setting in their order."""
+        table, kept = dict(self.grounds), set(subset)
+        for unit in self.units:
+            if unit in kept and isinstance(self.run.settings[unit.setting], list):
+                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
+            elif unit in kept:
+                table[unit.setting] = unit.value
+        return table
+
     def config(self, subset: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
         """Settings of the rerun that keeps some units and leaves out the others."""
-        table = dict(self.grounds)
-        for unit in self.units:
-            if unit in subset and isinstance(self.run.settings[unit.setting], list):
-                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
-            elif unit in subset:
-                table[unit.setting] = unit.value
-        config = from_table(table, "the settings of the run")
+        config = from_table(self.joined(subset), "the settings of the run")
         return replace(config, seed=seed, out=out)
 
     def plan(self, subset: Iterable[Unit]) -> RunPlan | None:
@@ -175,11 +179,5 @@ def _with_grounds(case: ReversibleRun) -> ReversibleRun:
     for unit in list(fixed) * 2:  # one may depend on another that comes later
         if unit in fixed and case.plan([other for other in fixed if other != unit]) is not None:
             fixed.remove(unit)
-    grounds = dict(case.grounds)
-    for unit in fixed:
-        if isinstance(case.run.settings[unit.setting], list):
-            grounds[unit.setting] = [*grounds.get(unit.setting, []), *as_list(unit.value)]
-        else:
-            grounds[unit.setting] = unit.value
     units = [unit for unit in case.units if unit not in fixed]
-    return replace(case, grounds=grounds, units=units)
+    return replace(case, grounds=case.joined(fixed), units=units)
