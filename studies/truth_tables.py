@@ -28,8 +28,12 @@ with neither, one or both halves of the definition. Columns: runs in which the v
 aggregator, with the bound as above; how often either half was found; captures the other way.
 
 `falls`: single runs of few evaluations and few items: what is called (a cliff, falling, too few
-evaluations or items, none), and `online`, runs in which `find_collapse` said so at some evaluation,
-with the bound as above.
+evaluations or items, none), with the bound as above.
+
+`watch`: runs of 24 evaluations that the watch follows as they come: rising, flat, noisy (true
+levels with a normal deviate at every evaluation), dips that are over; then falls. Columns: runs
+with an alarm, with the bound as above, and the median number of evaluations from the first that is
+low to the alarm.
 
 `checkers`: judges with true shares before training and at the end, over five evaluations; rows
 without a collapse first. Columns: verdicts, with the bound as above. Then choosers.
@@ -57,12 +61,13 @@ from __future__ import annotations
 from benchmarks.harness.record import write_results
 from flowzoo.arguments import read_arguments
 from studies.truth.common import Options
-from studies.truth.courses import cliff_table, falls_table
+from studies.truth.courses import cliff_table, falls_table, watch_table
 from studies.truth.gradients import amplification_table, capture_table, spikes_table
 from studies.truth.roles import blame_table, checkers_table, dead_table
 
 TABLES = {
     "cliff": (cliff_table, "truth-falls"), "falls": (falls_table, "truth-falls-2"),
+    "watch": (watch_table, "truth-watch"),
     "checkers": (checkers_table, "truth-judges"), "dead": (dead_table, "truth-dead-roles"),
     "blame": (blame_table, "truth-blame"), "spikes": (spikes_table, "truth-spikes"),
     "amplification": (amplification_table, "truth-amplification"),
@@ -91,7 +96,7 @@ def arguments(options: Options, part: str) -> str:
         words = f"--parts blame --blames {options.blames}"
     else:
         words = f"--parts {part} --simulations {options.simulations}"
-    if part in ("cliff", "falls", "dead"):
+    if part in ("cliff", "falls", "watch", "dead"):
         words += f" --power-simulations {options.power_simulations}"
     if part == "cliff":
         words += f" --items {' '.join(map(str, options.items))}"

@@ -213,7 +213,7 @@ def tell_start(trainer: Trainer) -> None:
     state, root = run.state, run.directory.root
     if state.finished:
         more = (
-            "without --stop-patience, --stop-at and --stop-on"
+            "without --stop-patience, --stop-at and --on-collapse stop"
             if state.stopped
             else "with more --steps"
         )
@@ -284,10 +284,21 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     for item in summary["warnings"]:
         steps = summary["steps"] + (item["first"] == 0)  # step 0 is the evaluation before training
         print(f"warning      {item['text']} [at {item['steps']} of {steps} steps]")
+    for event in summary["events"]:
+        print(f"event        step {event['step']}: {event['text']}")
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
     print(f"report       {program_name()} report {shlex.quote(str(root))}")
+    print(best_line(summary, root))
+
+
+def best_line(summary: Mapping[str, Any], root: Path) -> str:
+    """The best evaluation, its step, and its checkpoint if it has one."""
+    step = summary["best_step"]
+    folder = root / "checkpoints" / f"step-{step:08d}"
+    where = folder if folder.is_dir() else "no checkpoint of it (see --checkpoint-every)"
+    return f"best         {100 * summary['accuracy_best']:.1f} % at step {step}: {where}"
 
 
 def _with_interval(value: Sequence[float | None]) -> str:

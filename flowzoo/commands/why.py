@@ -72,8 +72,8 @@ def as_text(facts: Mapping[str, Any]) -> str:
     for units in facts["culprits"]:
         lines.append(f"breaks it by itself: {', '.join(units)}")
     if facts["change"]:
-        word = "mended it" if facts["confirmed"] else "mended it under the first seed only"
-        lines.append(f"leaving out {', '.join(facts['change'])} was run and {word}")
+        effect = "mended it" if facts["confirmed"] else "mended it under the first seed only"
+        lines.append(f"leaving out {', '.join(facts['change'])} was run and {effect}")
     if facts["parted"] is not None:
         lines.append(f"the courses part at step {facts['parted']}")
     if not facts["seeds"]:

@@ -25,10 +25,12 @@ class Options:
 
     parts: tuple[
         Literal[
-            "cliff", "falls", "checkers", "dead", "blame", "spikes", "amplification", "capture"
+            "cliff", "falls", "watch", "checkers", "dead", "blame", "spikes", "amplification",
+            "capture",
         ], ...
     ] = (
-        "cliff", "falls", "checkers", "dead", "blame", "spikes", "amplification", "capture",
+        "cliff", "falls", "watch", "checkers", "dead", "blame", "spikes", "amplification",
+        "capture",
     )  # fmt: skip
     """Tables to print."""
     simulations: int = 1000

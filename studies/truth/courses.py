@@ -17,7 +17,7 @@ from flowzoo.baselines.diagnostics.cliff import (
     CliffVerdict,
     find_cliff,
 )
-from flowzoo.baselines.diagnostics.collapse import find_collapse
+from flowzoo.baselines.diagnostics.watch import fall_alarms
 from flowzoo.baselines.stats import ends_after
 from studies.truth.common import EVALUATIONS, PLANTED, RESAMPLES, Options, error, upper_bound
 from studies.truth.simulation import (
@@ -26,6 +26,8 @@ from studies.truth.simulation import (
     simulate_seeds,
 )
 
+WATCHED = 24
+"""Evaluations of a run that is watched."""
 Truth = Callable[[np.random.Generator], Sequence[Floats]]
 
 
@@ -165,26 +167,76 @@ def falls_table(options: Options) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
         f"{'items':>5} {'truth':28} {'cliff':>6} {'falling':>8} {'fell':>6} {'<':>6} "
-        f"{'too few evaluations':>20} {'items':>6} {'none':>6} {'online':>7} {'<':>6}"
+        f"{'too few evaluations':>20} {'items':>6} {'none':>6}"
     )
     count = options.power_simulations
     for items in (60, 160):
         for place, (name, course_of) in enumerate(PLANTED["courses"].items()):
             rng = np.random.default_rng([options.seed, items, place])
             verdicts: list[str] = []
-            online = 0
             for number in range(count):
                 scores = simulate(course_of, items, rng)
                 steps = range(len(scores))
                 found = find_cliff([scores], steps, resamples=RESAMPLES, seed=number)
                 verdicts.append(found.verdict)
-                rows = [{"step": n, "eval/scores": one.tolist()} for n, one in enumerate(scores)]
-                online += any(find_collapse(rows[: end + 1]) for end in steps)
             fell = sum(verdict in FELL for verdict in verdicts)
             share = {name: verdicts.count(name) / count for name in get_args(CliffVerdict)}
             yield (
                 f"{items:5} {name:28} {share['cliff']:6.1%} {share['falling']:8.1%} "
                 f"{fell / count:6.1%} {upper_bound(fell, count):6.1%} "
                 f"{share['not enough evaluations']:20.1%} {share['not enough items']:6.1%} "
-                f"{share['no cliff']:6.1%} {online / count:7.1%} {upper_bound(online, count):6.1%}"
+                f"{share['no cliff']:6.1%}"
             )
+
+
+QUIET: dict[str, Truth] = {
+    "flat": lambda rng: [np.full(WATCHED, 0.6)],
+    "rises": lambda rng: [np.linspace(0.3, 0.8, WATCHED)],
+    "rises and stays": lambda rng: [course(0.0, WATCHED)],
+    "noisy, deviation 2 points": lambda rng: [0.6 + 0.02 * rng.standard_normal(WATCHED)],
+    "noisy, deviation 4 points": lambda rng: [0.6 + 0.04 * rng.standard_normal(WATCHED)],
+}
+"""Courses without a fall, by name."""
+
+
+def watch_table(options: Options) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'items':>5} {'truth':28} {'runs':>6} {'alarm':>7} {'<':>6} {'later':>6}"
+    alarmed = runs = 0
+    for items in (60, 200):
+        for place, (name, truth) in enumerate(QUIET.items()):
+            rng = np.random.default_rng([options.seed, items, place])
+            found = [first_alarm(truth(rng)[0], items, rng) for _ in range(options.simulations)]
+            false = sum(step is not None for step in found)
+            alarmed, runs = alarmed + false, runs + len(found)
+            yield watch_line(items, name, found, None)
+    yield watch_rate("all without a fall", alarmed, runs)
+    for items in (60, 200, 500):
+        for drop in (0.1, 0.15, 0.2, 0.3):
+            for name, way in (("at once", np.ones(8)), ("slowly", np.linspace(1 / 8, 1, 8))):
+                rng = np.random.default_rng([options.seed, items, round(100 * drop)])
+                falls = np.r_[np.linspace(0.4, 0.7, 8), np.full(8, 0.7), 0.7 - drop * way]
+                runs_of = range(options.power_simulations)
+                found = [first_alarm(falls, items, rng) for _ in runs_of]
+                yield watch_line(items, f"falls by {100 * drop:.0f} {name}", found, 16)
+
+
+def first_alarm(truth: Floats, items: int, rng: np.random.Generator) -> int | None:
+    """The evaluation of the first alarm of a simulated run."""
+    scores = simulate(np.clip(truth, 0.01, 0.99), items, rng)
+    rows = [{"step": n, "eval/scores": one.tolist()} for n, one in enumerate(scores)]
+    alarms = fall_alarms(rows)
+    return alarms[0].step if alarms else None
+
+
+def watch_line(items: int, name: str, found: Sequence[int | None], onset: int | None) -> str:
+    """A row of the table: how many runs have an alarm, and how long after the onset."""
+    steps = [step for step in found if step is not None]
+    later = f"{np.median(steps) - onset:6.1f}" if steps and onset is not None else f"{'-':>6}"
+    return f"{items:5} {watch_rate(name, len(steps), len(found)).strip()} {later}"
+
+
+def watch_rate(name: str, alarmed: int, runs: int) -> str:
+    """Number of runs, and the rate of alarms with its bound."""
+    rate = f"{alarmed / runs:7.2%} {upper_bound(alarmed, runs):6.2%}"
+    return f"{'':5} {name:28} {runs:6} {rate}"

@@ -11,7 +11,6 @@ import numpy as np
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
 from flowzoo.baselines.diagnostics.checkers import chooser, judges
-from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.diagnostics.dead_roles import (
     became_alone,
     became_constant,
@@ -29,22 +28,20 @@ from studies.truth.simulation import (
 
 def checkers_table(options: Options) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield f"{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6} {'online':>7}"
+    yield f"{'problems':>8} {'truth':24} {'rejects':>8} {'accepts':>8} {'<':>6}"
     count = options.simulations
     for items in (60, 160):
         for place, (name, (tpr, end_tpr, tnr, end_tnr)) in enumerate(PLANTED["judges"].items()):
             rng = np.random.default_rng([options.seed, items, place])
             verdicts: list[str] = []
-            online = 0
             for _ in range(count):
                 rows = judged_rows((tpr, end_tpr), (tnr, end_tnr), items, rng)
                 verdicts += ["none" if one.born else one.verdict for one in judges(rows)]
-                online += find_collapse(rows) is not None
             bad = sum(verdict.endswith("everything") for verdict in verdicts)
             yield (
                 f"{items:8} {name:24} {verdicts.count('rejects everything') / count:8.1%} "
                 f"{verdicts.count('accepts everything') / count:8.1%} "
-                f"{upper_bound(bad, count):6.1%} {online / count:7.1%}"
+                f"{upper_bound(bad, count):6.1%}"
             )
     yield f"\n{'problems':>8} {'share of one place':24} {'collapsed':>9} {'<':>6} {'always':>7}"
     for items in (60, 160):

@@ -141,10 +141,13 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 
-def role_shares(records: Sequence[EpisodeRecord]) -> dict[str, Proportion]:
+def role_shares(
+    records: Sequence[EpisodeRecord], names: Iterable[str] = tuple(_KINDS)
+) -> dict[str, Proportion]:
     """The shares of the module's table that `records` have cases for, in its order."""
     shares: dict[str, Proportion] = {}
-    for name, kind in _KINDS.items():
+    for name in names:
+        kind = _KINDS[name]
         stated = [record.facts for record in records if _states(record.facts, kind.needs)]
         cases = sum(int(kind.cases(facts)) for facts in stated)
         if cases:
@@ -204,6 +207,35 @@ def problem_scores(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) 
     scores = {name: mean([record.score for record in group]) for name, group in groups.items()}
     others = mean(list(scores.values()))
     return [scores.get(name, others) for name in names or scores]
+
+
+WATCHED = ("any_correct", "evaluator_tpr", "evaluator_tnr", "verifier_tpr", "verifier_tnr")
+"""Shares whose values by problem are recorded."""
+
+
+def problem_values(
+    records: Sequence[EpisodeRecord], names: Sequence[str] = ()
+) -> dict[str, list[float | None]]:
+    """Means of every problem by measure, in the order of `problem_scores`; None without a case.
+
+    `role_score/ROLE` and `strict/ROLE` of a role's replies, and the shares of `WATCHED`.
+    """
+    groups = attempts_of(records)
+    by_measure: dict[str, dict[str, float]] = {}
+    for problem, group in groups.items():
+        values: dict[str, list[float]] = {}
+        for call in (call for record in group for call in record.calls):
+            values.setdefault(f"strict/{call.role}", []).append(float(call.strict))
+            if call.role_score is not None:
+                values.setdefault(f"role_score/{call.role}", []).append(call.role_score)
+        means = {name: mean(of) for name, of in values.items()}
+        means |= {name: value.share for name, value in role_shares(group, WATCHED).items()}
+        for name, value in means.items():
+            by_measure.setdefault(name, {})[problem] = round(value, 4)
+    return {
+        name: [values.get(problem) for problem in names or groups]
+        for name, values in sorted(by_measure.items())
+    }
 
 
 def has_pay(records: Sequence[EpisodeRecord]) -> bool:

@@ -16,7 +16,7 @@ from flowzoo.errors import UsageError
 NEAR = 0.05  # ratios of budgets further from 1 than this are flagged
 BUDGETS = (
     "steps", "updates", "problems", "samples", "candidates", "token_budget", "stop_patience",
-    "stop_at", "stop_on",
+    "stop_at", "on_collapse",
 )  # fmt: skip
 """Settings in which cells that differ in the sharing of policies alone must agree."""
 EVALUATION = (

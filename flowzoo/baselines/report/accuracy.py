@@ -22,6 +22,7 @@ from flowzoo.baselines.diagnostics.cliff import (
     Cliff,
     find_cliff,
 )
+from flowzoo.baselines.diagnostics.watch import MARGIN, ROLLBACK, fall_alarms
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -59,6 +60,27 @@ def cliff(run: RunData, _: Facts) -> RunFindings:
     if facts["verdict"] not in FELL:
         findings += swing_findings(run)
     return RunFindings({"cliff": facts, "accuracy": table}, findings)
+
+
+def watched(run: RunData, _: Facts) -> RunFindings:
+    """Report what the watch has said, the first alarm of every role."""
+    backs = {row["step"]: row[ROLLBACK] for row in run.rows if ROLLBACK in row}
+    findings: list[Finding] = []
+    for alarm in fall_alarms(run.rows):
+        later = [row["step"] for row in run.evaluations if row["step"] > alarm.step]
+        means = dict(zip(run.steps, run.scores.mean(axis=1).tolist(), strict=True))
+        text = f"{alarm.text[0].upper()}{alarm.text[1:]}."
+        what = alarm.role or "the team"
+        if alarm.step in backs:
+            text += f" The run went back to the weights of step {backs[alarm.step]}"
+            text += f"; it ended at {percent(means[later[-1]])}." if later else "."
+            findings.append(Finding("result", f"A fall of {what} was rolled back", text))
+            continue
+        over = bool(later) and means[later[-1]] > means[alarm.best] - MARGIN
+        text += " It was over at the end." if over else ""
+        title = f"The watch: {what} fell from step {alarm.since} on"
+        findings.append(Finding("warn" if over else "bad", title, text, "alarm", alarm.role))
+    return RunFindings({"watch": [alarm.as_event() for alarm in fall_alarms(run.rows)]}, findings)
 
 
 class Onset(TypedDict):

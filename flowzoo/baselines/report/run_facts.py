@@ -29,6 +29,7 @@ from flowzoo.baselines.settings.layers import AUTOMATIC, PLAIN
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
     FindingSource(accuracy.cliff, ("fall",), "team"),
+    FindingSource(accuracy.watched, ("alarm",), "team"),
     FindingSource(pay.pay),
     FindingSource(
         roles.health,

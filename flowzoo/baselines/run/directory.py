@@ -52,9 +52,9 @@ VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the speed of the machine; all others repeat exactly."""
 
 _MAY_CHANGE = (
-    "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
-    "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers", "rollout_gpus",
-    "learner_workers", "learner_gpus", "graders", "max_calls", "sync_check_every",
+    "out", "steps", "stop_at", "stop_patience", "on_collapse", "alert", "schedule_steps",
+    "threads", "wandb", "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers",
+    "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_calls", "sync_check_every",
     "max_logp_gap",
 )  # fmt: skip
 """Settings that may differ between a run and its resumption."""

@@ -6,6 +6,7 @@ Arguments and permitted changes are in docs/hooks.md and in the classes below.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -228,8 +229,31 @@ def load_hook(kind: type[T], option: str, name: str) -> T:
     return kind(option, name, named.function, named.digest())
 
 
+def alert_words(command: str) -> list[str]:
+    """Split a command into words, which no shell reads.
+
+    Raises:
+        UsageError: it has an open quotation, or no word.
+    """
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--alert {command!r} is no command ({error}): close its quotes") from None
+    if not arguments:
+        raise UsageError('--alert must name a command, e.g. "python notify.py", got spaces alone')
+    return arguments
+
+
+def check_alert(command: str) -> None:
+    """Check that a command of settings may be run, and that it has words."""
+    if command:
+        PERMISSION.check(command)
+        alert_words(command)
+
+
 def check_hooks(config: Any) -> None:
     """Check that the functions of settings may be loaded; none is, nor is a rubric read."""
     for name in (config.advantage_function, config.loss, config.reward, *config.callback):
         if name and not name.startswith(RUBRIC):
             PERMISSION.check(name)
+    check_alert(config.alert)

@@ -35,7 +35,7 @@ from flowzoo.declared import (
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
-StopOn = Literal["collapse"]
+OnCollapse = Literal["warn", "stop", "rollback"]
 
 
 BackendName = Literal["local", "torchrun", "ray"]
@@ -133,9 +133,13 @@ class RunSettings(ProcessOptions, WorkflowOptions):
     """End after this many consecutive evaluations without a gain beyond noise; 0: never."""
     stop_at: float | None = None
     """End after an evaluation with at least this accuracy, from 0 to 1; None: never."""
-    stop_on: StopOn | None = None
-    """`collapse`: end when two consecutive evaluations show a collapse of the accuracy, a checking
-    role's judgment, the candidates or the format of replies; None: never."""
+    on_collapse: OnCollapse = "warn"
+    """Reaction to a fall that evaluations show (docs/diagnostics.md, The watch): `warn` says so
+    and goes on, `stop` ends it, `rollback` returns to the weights of the best evaluation,
+    divides the learning rate of the role's policy by 4, and goes on."""
+    alert: str = ""
+    """A command that gets every such event as a JSON object on its standard input, e.g.
+    "python notify.py"; no shell reads it, and the run waits up to 30 seconds for it."""
     callback: tuple[str, ...] = ()
     """Functions to call after every step, as module:function or file.py:function; see
     docs/hooks.md."""

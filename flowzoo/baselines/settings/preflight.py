@@ -22,6 +22,7 @@ from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.baselines.settings.by_policy import OF_SAMPLING, by_policy, of_policy, written_values
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.hooks import check_alert
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import read_policy_map, starting_models
@@ -115,6 +116,7 @@ def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     """Outline a run, and check that its libraries and models are there."""
     # Rules first: gigabytes are not installed for settings that are refused then.
     outline = outline_run(config, warm_start=warm_start)
+    check_alert(config.alert)
     need_modules(config, outline.policy_settings.values())
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
     for model in set(outline.models.values()):

@@ -54,6 +54,11 @@ def run_rules(config: TrainConfig, algorithm: Algorithm | None) -> Iterator[Rule
         "`difficulty` chooses problems by pass rates of the task as it is, and a stage of "
         "`curriculum` generates others: leave one of them out",
     )
+    yield (
+        config.on_collapse == "rollback" and bool(config.max_staleness),
+        f"`on_collapse` rollback with `max_staleness` {config.max_staleness}: batches sampled "
+        "ahead come from the weights that are left; set max_staleness=0, or on_collapse=stop",
+    )
     # Rows prove a sync only if they come from the newest weights, in this process's run.
     yield (
         config.sync_check_every > 1 and bool(config.max_staleness or config.backend != "local"),

@@ -17,6 +17,7 @@ from flowzoo.agents.evaluation.summary import (
     pass_at,
     pass_sizes,
     problem_scores,
+    problem_values,
     role_pay,
     solve_shares,
     summarize,
@@ -24,6 +25,7 @@ from flowzoo.agents.evaluation.summary import (
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.diagnostics.pay import PAY_OF, pay_changes
+from flowzoo.baselines.diagnostics.watch import BY_PROBLEM
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -93,12 +95,15 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
 def evaluation_metrics(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) -> MetricRow:
     """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem.
 
+    `eval/of_problem/` has what is watched of every problem, see `problem_values`.
     `eval/pay_of/ROLE` is the pay of a role on every problem, where scores are pay. `names` are the
     ids of all problems, if the verdicts on some are unknown; see `problem_scores`.
     """
     row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records, names)}
     pay = role_pay(records)
     row |= {f"{PAY_OF}{role}": values for role, values in pay.items()}
+    values = {} if pay else problem_values(records, names)
+    row |= {f"{BY_PROBLEM}{name}": by_problem for name, by_problem in values.items()}
     groups = attempts_of(records)
     if len(names) > len(groups):
         row["eval/reward/unknown"] = len(names) - len(groups)
@@ -134,10 +139,15 @@ def set_evaluations(rows: Sequence[MetricRow]) -> dict[str, list[MetricRow]]:
     return evaluations
 
 
+def best_row(evaluations: Sequence[MetricRow]) -> MetricRow:
+    """The best evaluation, the earliest of equals."""
+    return max(evaluations, key=lambda row: row["eval/reward/mean"])
+
+
 def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
     """First, best and last evaluation of a run, and the paired gain of the last over the first."""
     first, last = evaluations[0], evaluations[-1]
-    best = max(evaluations, key=lambda row: row["eval/reward/mean"])
+    best = best_row(evaluations)
     return {
         "steps": last["step"],
         "accuracy_before": first["eval/reward/mean"],

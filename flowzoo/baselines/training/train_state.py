@@ -15,15 +15,15 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
-from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.diagnostics.pay import has_pay
 from flowzoo.baselines.diagnostics.silence import silence_record
+from flowzoo.baselines.diagnostics.watch import EVENTS, Watch
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.options import StopOn
+from flowzoo.baselines.settings.options import OnCollapse
 from flowzoo.baselines.training import async_rollouts
 from flowzoo.baselines.training.metrics import progress, set_evaluations
 from flowzoo.baselines.training.plan import RunPlan
@@ -51,8 +51,10 @@ class RunState:
         """Tokens that were sampled for training."""
         self.seconds = 0.0
         """Seconds of wall time, over all processes of the run."""
+        self.watch = Watch()
+        """Follows the evaluations up to it."""
         self.halted = ""
-        """Reason why a callback ended the run, or empty."""
+        """Reason why a callback, or a fall, ended the run, or empty."""
 
     @property
     def finished(self) -> bool:
@@ -83,7 +85,7 @@ class RunState:
     def _stop_reason(self, rows: Sequence[MetricRow]) -> str:
         config = self._config
         return self.halted or stop_reason(
-            rows, config.stop_patience, config.stop_at, config.stop_on
+            rows, config.stop_patience, config.stop_at, config.on_collapse
         )
 
     def summary(self, plan: RunPlan, protocol: Mapping[str, Any]) -> MetricRow:
@@ -109,6 +111,7 @@ class RunState:
             "policy_updates": self.versions,
             "minutes": self.seconds / 60,
             "warnings": silence_record(self.history, vars(config)),
+            "events": [event for row in self.history for event in row.get(EVENTS, ())],
         }
 
     def save(
@@ -162,6 +165,8 @@ class RunState:
             return run.begin(info, damaged, finished=self.ends)
 
         self.history = backend.once(begin)
+        for row in self.history:
+            self.watch.add(row)
         return sampled
 
 
@@ -169,12 +174,13 @@ def stop_reason(
     rows: Sequence[Mapping[str, Any]],
     patience: int,
     at: float | None,
-    on: StopOn | None = None,
+    on_collapse: OnCollapse = "warn",
 ) -> str:
     """Reason to end a run after the last of `rows`, or empty.
 
     A run ends at an evaluation: if none of the last `patience` (0: any number) was better than the
-    last better one, beyond noise; if its accuracy is `at`; or `on` a collapse in two of them.
+    last better one, beyond noise; if its accuracy is `at`; or if it shows a fall on which a run
+    stops.
     """
     if not rows or "eval/scores" not in rows[-1]:
         return ""
@@ -182,9 +188,8 @@ def stop_reason(
     if at is not None and accuracy >= at:
         measure = measure_name(has_pay(rows[-1:]))
         return f"held-out {measure} {100 * accuracy:.1f} % reaches stop_at {at:g}"
-    collapse = find_collapse(rows) if on == "collapse" else None
-    if collapse is not None:
-        return f"{collapse.text} (stop_on collapse)"
+    if on_collapse == "stop" and rows[-1].get(EVENTS):
+        return f"{rows[-1][EVENTS][0]['text']} (on_collapse stop)"
     if not patience:
         return ""
     best, waited = None, 0

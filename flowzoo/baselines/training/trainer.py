@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
+from flowzoo.agents.policy_map import role_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
@@ -22,8 +23,12 @@ from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
 from flowzoo.baselines.diagnostics.swap import swap_probe
+from flowzoo.baselines.diagnostics.watch import EVENTS, ROLLBACK, FallAlarm
 from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.alert import send_alert
 from flowzoo.baselines.run.directory import row_key
+from flowzoo.baselines.run.manifest import by_score, checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl
 from flowzoo.baselines.training.advantage_computer import trained_rows
@@ -33,6 +38,7 @@ from flowzoo.baselines.training.factories import learner_notes
 from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.metrics import (
     advantage_metrics,
+    best_row,
     evaluation_metrics,
     mean_staleness,
     of_set,
@@ -46,6 +52,8 @@ logger = logging.getLogger("flowzoo")
 
 MOST_LOSSES = 3
 """Most losses of learners in a row without a checkpoint in between."""
+SLOWER = 0.25
+"""Factor on the learning rate of the policy of a role that fell, after a rollback."""
 AGAIN_S = 20.0
 """Seconds before learners that were lost during their start are started again: a preempted node is
 gone for longer than one start."""
@@ -110,6 +118,7 @@ class Trainer:
         row |= self.call_back(row)
         if state.finished and "eval/scores" not in row:  # a callback ended the run
             row |= self.evaluate(step)
+        row |= self.react(row)
         row["tokens/total"] = state.tokens
         state.seconds = time.perf_counter() - started
         row["time/total"] = state.seconds
@@ -117,9 +126,11 @@ class Trainer:
         run.board.add(row)
         state.history.append(row)
         self._tell(silences(state.history, vars(config)))
-        listed = step in config.eval_at
-        if step == 0 or state.finished or listed or step % config.checkpoint_every == 0:
-            self.save(step, row.get("eval/reward/mean"))
+        due = step in config.eval_at or step % config.checkpoint_every == 0 or ROLLBACK in row
+        due = due or (config.on_collapse == "rollback" and row is best_row(state.evaluations))
+        if step == 0 or state.finished or due:
+            score = row.get("eval/reward/mean")
+            self.save(step, None if ROLLBACK in row else score)
         return row
 
     def iterate(self, step: int) -> MetricRow:
@@ -278,6 +289,50 @@ class Trainer:
         for name, factor in scales.items():
             run.learners[name].lr_scale = factor
         return logged
+
+    def react(self, row: MetricRow) -> MetricRow:
+        """Tell of falls that an evaluation shows, and do what `on_collapse` says of them."""
+        run, config = self.run, self.run.config
+        alarms = run.state.watch.add(row)
+        if not alarms:
+            return {}
+        logged: MetricRow = {}
+        action = ""
+        if config.on_collapse == "rollback" and run.state.step < config.steps:
+            logged[ROLLBACK], policies = self._roll_back(alarms)
+            action = (
+                f"; back to the weights of step {logged[ROLLBACK]}, and the rate of "
+                f"{', '.join(policies)} times {SLOWER:g}"
+            )
+        events = [alarm.as_event() for alarm in alarms]
+        for event in events:
+            event["text"] += action
+            if run.backend.writes:
+                logger.warning("%s", event["text"])
+                if config.alert:
+                    send_alert(config.alert, {"run": str(run.directory.root), **event})
+        return {EVENTS: events, **logged}
+
+    def _roll_back(self, alarms: Sequence[FallAlarm]) -> tuple[int, list[str]]:
+        """Load the best checkpoint, and slow the policies of the role that fell down."""
+        run = self.run
+        role = next((alarm.role for alarm in alarms if alarm.role), run.state.watch.suspect())
+        slowed = [
+            name
+            for name in run.learners
+            if not role or name in {run.plan.policies[key] for key in run.plan.policies
+                                    if role_of(key) == role}
+        ] or list(run.learners)  # fmt: skip
+        scales = {name: learner.lr_scale for name, learner in run.learners.items()}
+        root = run.directory.checkpoints
+        best = run.backend.once(lambda: by_score(checkpoints(root))[0].path)
+        step = checkpoint.load(best, run.learners, run.backend).step
+        for name, scale in scales.items():
+            run.learners[name].lr_scale = scale * (SLOWER if name in slowed else 1.0)
+        run.engines.sync(True)
+        run.backend.publish(run.learners)
+        run.state.watch.restart()
+        return step, slowed
 
     def evaluate(self, step: int) -> MetricRow:
         """Evaluate on the held-out problems, with the same noise every time."""

@@ -23,7 +23,7 @@ KINDS = (EvaluationOptions, ProcessOptions, ScaleOptions)
 GROUNDS = {
     *(field.name for kind in KINDS for field in fields(kind)),
     "workflow", "task", "env", "program", "sandbox", "max_calls", "judge", "model", "models",
-    "steps", "token_budget", "stop_at", "stop_on", "stop_patience",
+    "steps", "token_budget", "stop_at", "on_collapse", "stop_patience",
 }  # fmt: skip
 """Settings that say what is learned, for how long, where, and how it is measured."""
 FUNCTIONS = ("reward", "loss", "advantage_function", "callback")
@@ -51,15 +51,19 @@ class ReversibleRun:
     units: Sequence[Unit]
     """Settings that may be put back, the user's functions first."""
 
+    def join_grounds(self, subset: Iterable[Unit]) -> dict[str, Any]:
+        """The grounds with some units added, the words of one setting in their order."""
+        table, members = dict(self.grounds), set(subset)
+        for unit in self.units:
+            if unit in members and isinstance(self.run.settings[unit.setting], list):
+                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
+            elif unit in members:
+                table[unit.setting] = unit.value
+        return table
+
     def config(self, subset: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
         """Settings of the rerun that keeps some units and leaves out the others."""
-        table = dict(self.grounds)
-        for unit in self.units:
-            if unit in subset and isinstance(self.run.settings[unit.setting], list):
-                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
-            elif unit in subset:
-                table[unit.setting] = unit.value
-        config = from_table(table, "the settings of the run")
+        config = from_table(self.join_grounds(subset), "the settings of the run")
         return replace(config, seed=seed, out=out)
 
     def plan(self, subset: Iterable[Unit]) -> RunPlan | None:
@@ -105,7 +109,7 @@ def open_case(run: RunData) -> ReversibleRun:
         )
     PERMISSION.note(f"{where}/run.json", run.settings)
     given = _record_differences(run.settings)
-    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
+    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed", "alert")}
     units = [unit for name, value in given.items() if name not in GROUNDS
              for unit in _split(name, value)]  # fmt: skip
     units.sort(key=lambda unit: (unit.setting not in FUNCTIONS, unit.setting))
@@ -175,11 +179,5 @@ def _with_grounds(case: ReversibleRun) -> ReversibleRun:
     for unit in list(fixed) * 2:  # one may depend on another that comes later
         if unit in fixed and case.plan([other for other in fixed if other != unit]) is not None:
             fixed.remove(unit)
-    grounds = dict(case.grounds)
-    for unit in fixed:
-        if isinstance(case.run.settings[unit.setting], list):
-            grounds[unit.setting] = [*grounds.get(unit.setting, []), *as_list(unit.value)]
-        else:
-            grounds[unit.setting] = unit.value
     units = [unit for unit in case.units if unit not in fixed]
-    return replace(case, grounds=grounds, units=units)
+    return replace(case, grounds=case.join_grounds(fixed), units=units)

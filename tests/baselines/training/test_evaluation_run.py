@@ -100,7 +100,7 @@ def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     assert run_command(Options(settings=settings)) == 0
     said = capsys.readouterr().out
     assert f"is finished after step 2 ({summary['stopped']})" in said
-    assert "without --stop-patience, --stop-at and --stop-on it continues" in said
+    assert "without --stop-patience, --stop-at and --on-collapse stop it continues" in said
     assert f"stopped after step 2: {summary['stopped']}" in said
     assert len(repeated_rows(tmp_path / "short")) == 3, "nothing more is played"
     assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"

@@ -45,13 +45,14 @@ def test_an_accuracy_that_is_good_enough_ends_at_once():
     assert stop_reason(rows_of(90), 0, 0.9) == "held-out accuracy 90.0 % reaches stop_at 0.9"
 
 
-def test_a_collapse_ends_a_run_if_it_is_asked_to():
+def test_a_fall_ends_a_run_if_it_is_asked_to():
     rows = rows_of(50, 80, 40, 38, 80)
+    rows[6]["watch/events"] = [{"text": "a fall since step 4"}]
     assert ends(rows) is None
-    said = [stop_reason(rows[:end], 0, None, "collapse") for end in range(1, len(rows) + 1)]
+    said = [stop_reason(rows[:end], 0, None, "stop") for end in range(1, len(rows) + 1)]
     assert [row["step"] for row, one in zip(rows, said, strict=True) if one] == [6]
-    assert said[6].startswith("the held-out accuracy went from 80.0 %")
-    assert said[6].endswith("(stop_on collapse)")
+    assert said[6] == "a fall since step 4 (on_collapse stop)"
+    assert stop_reason(rows[:7], 0, None, "rollback") == ""
 
 
 def test_evaluations_without_a_gain_beyond_noise_are_counted():
