@@ -18,7 +18,7 @@ from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, repaired
 from flowzoo.reward.math.phrases import phrase_form
 from flowzoo.reward.math.sorts import read_sort
-from flowzoo.reward.math.vocabulary import NEGATIONS
+from flowzoo.reward.math.vocabulary import HEDGED, NEGATIONS
 
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
@@ -214,6 +214,7 @@ _UNCLAIMED = re.compile(
     rf"|\b(?:(?:{NEGATIONS})\b|\w+n't\b)(?!.*\b(?:{_IS})\b|.* than\W*$)|\bof the answer\b|-$"
     r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than"
     r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
+    rf"|^(?!.*\b(?:{NEGATIONS})\b|.*n't\b).*\b(?:more|less|\w+er) than\W*$"
 )
 # A deed that was not done, which leaves its number: `She did not sell 6 of them`.
 _UNDONE = re.compile(
@@ -237,7 +238,11 @@ _MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
 # A short sentence that says a number.
-_SENTENCE = re.compile(r"[A-Z][a-z']+ [a-z][^.:;=$]*\d+\.")
+_SENTENCE = re.compile(
+    r"(?:(?:I|You|He|She|It|We|They|There) [a-z]|(?:It|That)'s |[A-Z][a-z]+ [a-z]+s )"
+    r"[^:;=$]*\d[^:;=$]*\."
+)
+_INSTEAD_OF = re.compile(r"\bnot [^,;]*\d but\b")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _HEADED = re.compile(r"\**(?:the )?(?:final )?answer(?: is)?\s*[:：]?\**[\s:]*", re.IGNORECASE)
 _TAG = "<answer>"
@@ -350,8 +355,7 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
         return last_box(tail)[1]
     if source == "whole":
         text = _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
-        is_sentence = text is not None and _SENTENCE.fullmatch(text) is not None
-        return None if text and is_sentence and not _is_phrase(text) else text
+        return None if text and _is_sentence(text) else text
     if source == "span":
         line = _skip_lead(_last_line(tail))
         return _in_words(line) or _last_item(line)
@@ -430,6 +434,14 @@ def _in_words(sentence: str) -> str | None:
     if last and not _is_unclaimed(sentence, last.start()):
         return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
     return None
+
+
+def _is_sentence(text: str) -> bool:
+    # True for a short sentence that says a number without a bound or a doubt.
+    is_said = (
+        _SENTENCE.fullmatch(text) is not None and HEDGED.search(_INSTEAD_OF.sub("", text)) is None
+    )
+    return is_said and not _is_phrase(text)
 
 
 def _is_phrase(text: str) -> bool:
