@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -112,8 +113,9 @@ def served() -> None:
     ]
     golds = [Sample(problem.text, target=problem.gold) for problem in problems]
     command = [sys.executable, "-m", "flowzoo.cli", "serve", "voting", "--port", "0"]
-    command += ["--temperature", "0", "--max-tokens", "64", "--api-key", "key"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command += ["--temperature", "0", "--max-tokens", "64"]
+    variables = {**os.environ, "FLOWZOO_API_KEY": "key"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as server:
         assert server.stdout is not None
         url = re.search(r"http://\S+/v1", server.stdout.readline())
         assert url is not None

@@ -42,6 +42,7 @@ class BoundedConnection(HttpToolsProtocol):
         assert isinstance(self.front, Front)
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._running: Any = None  # the request that is being answered, of several
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, if there is room."""
@@ -56,6 +57,9 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadlines."""
         super().connection_lost(exc)
+        if self._running is not None:  # uvicorn tells the latest one
+            self._running.disconnected = True
+            self._running.message_event.set()
         self._end_wait()
         self._end_stall()
 
@@ -92,6 +96,10 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             raise ValueError("the request is refused")  # stops the parser
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_chunk_header(self) -> None:
         """Count anew: the number of chunks has no limit."""

@@ -2,12 +2,16 @@
 
 import json
 import re
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import wait_for
 from served import page_served
 
 from flowzoo.baselines.report import live
@@ -83,3 +87,21 @@ def test_serving_takes_one_run_and_writes_no_file(make_run, tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             report(parse(["report", *line]).command)
+
+
+def test_more_than_may_wait_for_changes_are_answered_at_once(server, monkeypatch):
+    monkeypatch.setattr(live, "MOST_WATCHING", 2)
+    monkeypatch.setattr(live, "LONGEST_WAIT_S", 30.0)
+    path = changes_of(fetch(server))
+    before = threading.active_count()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(fetch, server, path) for _ in range(2)]
+        wait_for(lambda: server.gauges()["page_watchers"] == 2)
+        for _ in range(3):
+            start = time.monotonic()
+            assert fetch(server, path) == "data: same\n\n"
+            assert time.monotonic() - start < 5
+        assert threading.active_count() - before <= 4  # no thread for who waits
+        (server.run_folder / "summary.json").write_text("{}")
+        assert [done.result() for done in waiting] == ["data: changed\n\n"] * 2
+    wait_for(lambda: server.gauges()["page_watchers"] == 0)

@@ -1,0 +1,214 @@
+"""A front of our own: connections, readers, faults, health and metrics."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from processes import wait_for
+
+from flowzoo.errors import UsageError
+from flowzoo.front.front import Front, is_local
+from flowzoo.front.refusal import RefusalError
+from flowzoo.front.request import HttpReply, HttpRequest, json_reply
+from flowzoo.front.server import FrontServer, bind
+
+BIG = b"x" * 2**25
+
+
+class Trial(Front):
+    """Answers with much, with a fault, or when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"GET /big": self._big, "POST /fault": self._fault, "GET /held": self._held}
+        )
+        self.may_answer = threading.Event()
+
+    def gauges(self) -> dict[str, float]:
+        """A count of our own."""
+        return {"trials_total": 7}
+
+    async def _big(self, request: HttpRequest) -> HttpReply:
+        return HttpReply(200, BIG, "text/plain")
+
+    async def _fault(self, request: HttpRequest) -> HttpReply:
+        raise ValueError((await request.body(10**6)).decode())
+
+    async def _held(self, request: HttpRequest) -> HttpReply:
+        while not self.may_answer.is_set() and not request.departure.done():
+            await asyncio.sleep(0.01)
+        return json_reply(200, {})
+
+
+@contextmanager
+def listening(front: Trial) -> Iterator[int]:
+    """The port of a front, until the end of the block."""
+    server = FrontServer(front, bind("127.0.0.1", 0), grace_s=1)
+    thread = threading.Thread(target=lambda: asyncio.run(server.listen()))
+    thread.start()
+    try:
+        wait_for(lambda: server.started)
+        yield server.socket.getsockname()[1]
+    finally:
+        front.may_answer.set()
+        server.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def ask(port: int, method: str, path: str, body: Any = None, **fields: str) -> tuple[int, Any, str]:
+    """Status, header and text of an answer."""
+    asker = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    asker.request(method, path, body, fields)
+    reply = asker.getresponse()
+    text = reply.read().decode()
+    asker.close()
+    return reply.status, reply.headers, text
+
+
+def sent(port: int, request: bytes) -> socket.socket:
+    """A connection on which a request was sent."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection.sendall(request)
+    return connection
+
+
+def busy(front: Trial) -> int:
+    """Number of requests that are being answered."""
+    return sum(not connection.is_idle for connection in set(front.connections))
+
+
+def test_a_client_that_leaves_ends_the_request_that_is_answered_and_those_behind_it():
+    front = Trial()
+    with listening(front) as port:
+        connection = sent(port, b"GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+        wait_for(lambda: busy(front) == 1)
+        connection.close()
+        wait_for(lambda: not front.connections)
+        wait_for(lambda: front.tally.statuses.total() == 1)
+    assert front.tally.statuses.total() == 1
+
+
+def test_idle_connections_make_room_and_busy_ones_do_not(monkeypatch):
+    front = Trial()
+    front.most_connections = 3
+    with listening(front) as port:
+        idle = [sent(port, b"GET") for _ in range(3)]
+        wait_for(lambda: len(front.connections) == 3)
+        assert ask(port, "GET", "/health")[0] == 200
+        wait_for(lambda: front.tally.drops["no room"] == 1)
+        held = list[socket.socket]()
+        for count in range(1, 4):
+            held.append(sent(port, b"GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            wait_for(lambda count=count: busy(front) == count)  # type: ignore[misc]
+        with sent(port, b"") as refused:
+            text = refused.recv(4096)  # in one piece
+        assert text.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 1" in text
+        assert b"too_many_connections" in text
+        front.may_answer.set()
+        for connection in (*idle, *held):
+            connection.close()
+        wait_for(lambda: not front.connections)
+        assert ask(port, "GET", "/health")[0] == 200
+
+
+def test_a_client_that_does_not_read_is_dropped_and_a_slow_one_is_not(monkeypatch):
+    monkeypatch.setattr("flowzoo.front.connection.STALL_S", 0.5)
+    front = Trial()
+    with listening(front) as port:
+        request = b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with sent(port, request) as still, sent(port, request) as slow:
+            count = 0
+            while count < len(BIG):
+                part = slow.recv(2**20)
+                assert part
+                count += len(part)
+                threading.Event().wait(0.02)
+            wait_for(lambda: front.tally.drops["slow reader"] == 1)
+            still.settimeout(1)
+        assert front.tally.statuses[499] + front.tally.statuses[200] >= 1
+
+
+def test_the_rest_of_a_refused_body_is_waited_for_though_not_for_long(monkeypatch):
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 0.4)
+    front = Trial()
+    with listening(front) as port:
+        head = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        with sent(port, head) as connection:
+            assert b"404" in connection.makefile("rb").read()  # to the end
+        assert front.tally.drops["slow body"] == 1
+        with sent(port, head) as connection:
+            answers = connection.makefile("rb")
+            assert b"404" in answers.readline()
+            connection.sendall(b"x" * 100 + b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in answers.read()
+
+
+def test_a_fault_is_an_error_in_openai_s_format_without_secrets_in_it_or_in_the_log(
+    monkeypatch, caplog
+):
+    monkeypatch.setenv("WANDB_API_KEY", "a-key-of-forty-letters")
+    with listening(Trial()) as port:
+        status, _, text = ask(port, "POST", "/fault", "it is a-key-of-forty-letters")
+    assert status == 500
+    assert json.loads(text)["error"]["code"] == "server_error"
+    (record,) = caplog.records
+    assert "ValueError: it is [redacted]" in record.getMessage()
+    for where in (text, caplog.text):
+        assert "a-key-of-forty-letters" not in where
+    refusal = RefusalError(400, "x", "no a-key-of-forty-letters", "a-key-of-forty-letters")
+    assert "forty" not in json.dumps(refusal.body())
+
+
+def test_health_metrics_and_other_addresses():
+    front = Trial()
+    with listening(front) as port:
+        assert ask(port, "GET", "/health")[2] == '{"status": "ok"}'
+        front.ending = True
+        assert ask(port, "GET", "/health")[0] == 503
+        status, headers, _ = ask(port, "DELETE", "/big")
+        assert (status, headers["Allow"]) == (405, "GET")
+        assert ask(port, "GET", "/secret-looking-path")[0] == 404
+        text = ask(port, "GET", "/metrics")[2]
+        for line in (
+            'flowzoo_http_requests_total{status="405"} 1',
+            'flowzoo_http_requests_total{status="404"} 1',
+            "flowzoo_http_connections 1",
+            "# TYPE flowzoo_trials_total counter",
+            "flowzoo_trials_total 7",
+            "flowzoo_http_request_seconds_count 4",
+        ):
+            assert line in text.splitlines()
+        assert "secret-looking" not in text
+
+
+def test_a_public_front_takes_names_and_pages_of_others():
+    front = Trial()
+    with listening(front) as port:
+        elsewhere = {"Host": "flowzoo.example", "Origin": "http://flowzoo.example"}
+        assert ask(port, "GET", "/health", **elsewhere)[0] == 403
+        front.is_public = True
+        assert ask(port, "GET", "/health", **elsewhere)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost:1", True), ("127.3.2.1", True), ("[::1]:80", True), ("LocalHost", True),
+     ("localhost.", False), ("::1", False), ("", False), ("127.0.0.1.nip.io", False)],
+)  # fmt: skip
+def test_names_of_this_machine(host, expected):
+    assert is_local(host) == expected
+
+
+def test_an_address_that_others_reach_needs_a_key():
+    with pytest.raises(UsageError, match="set FLOWZOO_API_KEY"):
+        bind("0.0.0.0", 0)
+    with bind("0.0.0.0", 0, has_key=True) as opened:
+        assert opened.getsockname()[1] > 0
