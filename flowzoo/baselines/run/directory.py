@@ -236,7 +236,6 @@ class RunDirectory:
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `summary.json`."""
-        check_lock(self.root, self._lock)
         with writing(self.root / SUMMARY):
             write_json(self.root / SUMMARY, summary)
 

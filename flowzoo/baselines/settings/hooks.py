@@ -19,6 +19,7 @@ from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
 from flowzoo.functions import call_noted, load_function
 from flowzoo.permission import PERMISSION
+from flowzoo.provenance import redact
 from flowzoo.watched import WATCHED
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class StepControl:
 
     def stop(self, reason: str) -> None:
         """End the run after this step; `reason` is written into summary.json."""
-        self.stopped = str(reason) or "a callback"
+        self.stopped = redact(str(reason)) or "a callback"
 
 
 class Callback(Hook):

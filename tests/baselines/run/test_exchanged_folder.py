@@ -14,7 +14,6 @@ WRITES: dict[str, Callable[[RunDirectory], Any]] = {
     "a step": lambda run: run.log({"step": 1}),
     "a checkpoint": lambda run: run.marks(),
     "transcripts": lambda run: run.save_transcripts("train", 1, []),
-    "the summary": lambda run: run.save_summary({}),
 }
 
 
