@@ -37,6 +37,8 @@ _PRINTING = {"list", "algorithms", "prompts", "play", "completion", "help", "--h
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (`sys.argv` by default) and return its exit status."""
     arguments = tuple(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        sys.excepthook = print_traceback
     with STOP:
         try:
             fill_streams()
@@ -150,18 +152,39 @@ def _of_place(error: OSError) -> bool:
 
 def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("flowzoo")
     logger.handlers = [handler]
     logger.setLevel(level)
+
+
+def print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Print an error that ends the process, without secrets."""
+    import traceback
+
+    from flowzoo.provenance import redact
+
+    sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
+
+
+class RedactingFormatter(logging.Formatter):
+    """Lines of the log, with tracebacks, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        from flowzoo.provenance import redact
+
+        return redact(super().format(record))
 
 
 def _print_error(error: FlowzooError | OSError) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from flowzoo.provenance import redact
+
     message = "; ".join([str(error), *getattr(error, "__notes__", ())])
-    message = " ".join(message.split())  # messages of other libraries have several lines
+    message = " ".join(redact(message).split())  # messages of other libraries have several lines
     if isinstance(error, OSError) and not isinstance(error, FlowzooError):
         full = error.errno in _FULL
         message = message + (

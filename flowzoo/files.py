@@ -30,6 +30,8 @@ content: it is intact once they are fixed."""
 _BIG = 2**24
 """Bytes of a file whose digest is kept in the cache folder."""
 _TICK_NS = 2_000_000_000
+MOST_BYTES = 2**28
+"""Most bytes of a file of JSON or TOML, and of a line of JSON Lines."""
 
 _IN_THE_WAY = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 """Errors that mean something of another kind is at the path."""
@@ -84,6 +86,21 @@ def lock_folder(folder: Path, activity: str) -> TextIO:
     return file
 
 
+def check_lock(folder: Path, lock: TextIO) -> None:
+    """Check that a folder is the one that was locked.
+
+    Raises:
+        SaveError: it was removed, or another one is in its place.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / ".lock")):
+            return
+    raise SaveError(
+        f"{folder} was removed or exchanged while this process was writing in it, and nothing more "
+        "is written: leave a run's folder in its place, and repeat the command with another --out"
+    )
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write atomically: a reader sees the old file or the new one, after a loss of power too."""
     partial = path.with_name(f".{path.name}.partial")
@@ -109,23 +126,36 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    with reading(path):
-        data = path.read_bytes()
-    try:
+    """Read a JSON file of at most `MOST_BYTES`."""
+    data = _content(path)
+    with _parsing(f"{path} is not JSON"):
         return json.loads(data)
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file."""
-    with reading(path):
-        data = path.read_bytes()
-    try:
+    """Read a TOML file of at most `MOST_BYTES`."""
+    data = _content(path)
+    with _parsing(f"{path} is not TOML"):
         return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}") from error
+
+
+def _content(path: Path) -> bytes:
+    with reading(path), path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)  # its size would say nothing about a pipe or a device
+    if len(data) > MOST_BYTES:
+        raise DataError(f"{path} has more than {MOST_BYTES:,} bytes")
+    return data
+
+
+@contextmanager
+def _parsing(fault: str) -> Iterator[None]:
+    # Parsers call themselves for what is nested, to a depth that only Python bounds.
+    try:
+        yield
+    except RecursionError:
+        raise DataError(f"{fault}: it is nested too deeply") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{fault}: {error}") from error
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,11 +221,13 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
     rows: list[JsonRow] = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(read(json.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{path}, line {number}: not {what} ({error})") from error
+            if len(line) > MOST_BYTES:
+                raise DataError(f"{path}, line {number} has more than {MOST_BYTES:,} bytes")
+            with _parsing(f"{path}, line {number}: not {what}"):
+                rows.append(read(json.loads(line)))
+        except DataError:
+            if number < len(lines):
+                raise
     return rows
 
 

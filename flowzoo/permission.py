@@ -11,15 +11,14 @@ import hashlib
 import os
 import shlex
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from flowzoo.errors import UsageError
-from flowzoo.files import cache_folder, file_digest, replace_text
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.files import cache_folder, file_digest, read_toml, replace_text
 
 TRUST = "--trust"
 """Option of the commands that read files which can name code."""
@@ -58,9 +57,9 @@ class Permission:
         self._texts[file] = self._texts.get(file, set()) | texts
         for text in texts:
             named = text.rpartition(":")[2]
-            with suppress(OSError, ValueError, RecursionError):  # reported where the file is used
+            with suppress(OSError, FlowzooError):  # reported where the file is used
                 if named.endswith(".toml") and Path(named).is_file():
-                    self.note(named, tomllib.loads(Path(named).read_text("utf-8")))
+                    self.note(named, read_toml(Path(named)))
 
     def check(self, name: str) -> None:
         """Check that the command line names this code or command, or that it was run before.

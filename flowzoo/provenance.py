@@ -56,6 +56,9 @@ _SECRET_TEXT = re.compile(
 )
 
 
+_SECRET_VARIABLE = re.compile(
+    r"PASSWORD$|_(?:KEY|PASS|PWD|PAT|DSN|CONNECTION_STRING)$", re.IGNORECASE
+)
 _JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -74,6 +77,12 @@ def is_secret_name(name: str) -> bool:
     return (parts[-1] == "key" and kind in _KEY_KINDS) or (
         parts[-1] == "token" and kind not in _PLAIN_TOKENS
     )
+
+
+@functools.cache
+def is_secret_variable(name: str) -> bool:
+    """True if the environment variable `name` holds a secret, also by names short for one."""
+    return is_secret_name(name) or bool(_SECRET_VARIABLE.search(name))
 
 
 def redact(value: Any) -> Any:
@@ -197,7 +206,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _known_secrets() -> list[str]:
     # Short values would hit by chance.
-    values = {value for name, value in os.environ.items() if is_secret_name(name)}
+    values = {value for name, value in os.environ.items() if is_secret_variable(name)}
     return sorted((value for value in values if len(value) >= 8), key=lambda text: -len(text))
 
 

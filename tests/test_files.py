@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo import files
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import (
     free_path,
     read_json,
     read_rows,
     read_sealed,
+    read_toml,
     replace_text,
     sealed,
     writing,
@@ -103,3 +105,32 @@ def test_a_free_path_is_one_that_nothing_has(tmp_path):
     path.mkdir()
     (tmp_path / "run.1").symlink_to("nowhere")
     assert free_path(path) == tmp_path / "run.2"
+
+
+DEEP = {
+    "run.json": ("[" * 100_000, read_json, "deep is not JSON: it is nested too deeply"),
+    "own.toml": (f"a = {'[' * 100_000}", read_toml, "deep is not TOML: it is nested too deeply"),
+    "rows.jsonl": (
+        f"{'[' * 100_000}\n1\n", lambda path: read_rows(path, int, "a number"),
+        "deep, line 1: not a number: it is nested too deeply",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_what_is_nested_too_deeply_or_too_long_is_one_line(kind, tmp_path, monkeypatch):
+    text, read, message = DEEP[kind]
+    (tmp_path / "deep").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "deep")
+    assert str(caught.value) == f"{tmp_path}/{message}"
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    (tmp_path / "deep").write_text(f"{' ' * 1001}\n1\n")
+    with pytest.raises(DataError, match="has more than 1,000 bytes"):
+        read(tmp_path / "deep")
+
+
+def test_a_file_without_an_end_is_refused(monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    with pytest.raises(DataError, match="/dev/zero has more than 1,000 bytes"):
+        read_toml(Path("/dev/zero"))

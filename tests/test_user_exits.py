@@ -1,20 +1,30 @@
 """Code of the user that raises what is no error: nothing ends as if all were done."""
 
 import asyncio
+import json
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from flowzoo.agents import PolicyMap, Request
 from flowzoo.agents.judge import FunctionJudge
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.baselines.backends.ray.worker import AnsweringActor
-from flowzoo.baselines.settings.hooks import AdvantageFunction, Callback, LossFunction
+from flowzoo.baselines.settings.hooks import (
+    AdvantageFunction,
+    Callback,
+    LossFunction,
+    RewardFunction,
+    StepControl,
+)
 from flowzoo.envs import Ask, Grade, GradeResult, Judge, Problem, Workflow
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.effects import resolve
@@ -108,12 +118,13 @@ def ray_worker() -> Any:
     raise failed.error if isinstance(failed.error, Exception) else FlowzooError(failed.error)
 
 
+STEP = StepControl(3, {}, (), None, {})
 SAID = Reply(0, "generator_0", "x", "x", "x")
 KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "named": (lambda: FunctionSetting("credit", f"{__name__}:end")({}), "credit .*:end"),
     "advantage": (lambda: AdvantageFunction("a", "m:f", end, "")([], Any, {}), "--a m:f"),
     "loss": (lambda: LossFunction("l", "m:f", end, "")(*[Any] * 4), "--l m:f"),
-    "callback": (lambda: Callback("c", "m:f", end, "")(Any), "--c m:f"),
+    "callback": (lambda: Callback("c", "m:f", end, "")(STEP), "--c m:f at step 3"),
     "credit": (lambda: paid(credit=end), "credit .*end"),
     "reward": (lambda: paid(episode_reward=end), "problem math/train/0/.*episode_reward .*end"),
     "script": (lambda: played(Endless(MathTask()), Replies()), r"problem math/.*play\(\) raised"),
@@ -195,3 +206,58 @@ def test_a_run_whose_code_exits_has_not_succeeded(words, name, tmp_path):
     assert last.startswith("error: SystemExit(")
     assert name in last
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+SLOW = """
+import time
+
+def reward(episode):
+    print("said by the reward")
+    time.sleep(3)
+    return 0.5
+
+def callback(step):
+    print("said by the callback")
+"""
+WATCHING = """
+import sys
+from flowzoo import watched
+from flowzoo.cli import main
+watched.LONG_S = 0.5
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def trained(folder, *words):
+    (folder / "slow.py").write_text(SLOW, encoding="utf-8")
+    usual = ["--steps", "1", "--problems", "1", "--samples", "2", "--eval-problems", "2",
+             "--max-tokens", "16", "--json", "--out", "run"]  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", WATCHING, "train", "single", *words, *usual],
+        cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_a_function_that_runs_long_is_named_and_its_output_is_not_the_commands(tmp_path):
+    words = ["--reward", "slow.py:reward", "--callback", "slow.py:callback"]
+    done = trained(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 1
+    assert "said by the reward" in done.stderr
+    assert "said by the callback" in done.stderr
+    line = r"--reward slow.py:reward of problem math/train/0/\S+ has run for [123] s: if"
+    assert re.search(line, done.stderr)
+    assert "episode_reward" not in done.stderr
+
+
+def test_results_that_are_no_numbers_are_named_with_their_row_or_problem():
+    logps = torch.zeros(2, 3, requires_grad=True)
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    nan = torch.tensor([[0, 0, math.nan], [math.nan, 0, math.inf]])
+    loss = LossFunction("loss", "m:f", lambda new, *given: new + nan, "")
+    with pytest.raises(FlowzooError, match=r"--loss m:f must .* got inf for row 1, token 2"):
+        loss(logps, logps, torch.zeros(2), mask)
+    reward = RewardFunction("reward", "m:f", lambda episode: math.nan, "")
+    episode = SimpleNamespace(problem=Problem("math", "train", 0, 7, "?", "1"))
+    with pytest.raises(FlowzooError, match=r"m:f of problem math/train/0/7 must .* got nan"):
+        reward(episode)

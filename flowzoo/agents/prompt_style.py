@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from flowzoo.agents.engines import plugin_engines
 from flowzoo.agents.model_files import is_gguf
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
+from flowzoo.files import read_json
 
 _log = logging.getLogger(__name__)
 EXAMPLES = 4
@@ -88,7 +88,7 @@ def _settings_of_run(folder: Path) -> dict[str, Any] | None:
     above += [parent / "run.json" for parent in list(folder.resolve().parents)[:_LEVELS]]
     for file in above:
         with contextlib.suppress(OSError, ValueError):
-            record = json.loads(file.read_text(encoding="utf-8"))
+            record = read_json(file)
             settings = record.get("settings", record.get("config"))
             if isinstance(settings, dict):
                 return settings
@@ -97,7 +97,7 @@ def _settings_of_run(folder: Path) -> dict[str, Any] | None:
 
 def _context(folder: Path) -> float:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json")
         return float(config.get("text_config", config)["max_position_embeddings"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return float("inf")

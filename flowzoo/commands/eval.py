@@ -40,6 +40,7 @@ from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder, program_name
 from flowzoo.envs import Workflow
 from flowzoo.errors import UsageError
+from flowzoo.files import read_json
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
@@ -185,7 +186,7 @@ def earlier(options: Options) -> dict[str, Any]:
     """Policies in the settings of the evaluation that the command continues."""
     if options.out is None or not is_evaluation(options.out):
         return {}
-    record = json.loads((options.out / "run.json").read_text(encoding="utf-8"))
+    record = read_json(options.out / "run.json")
     return record["settings"].get("policies", {})
 
 

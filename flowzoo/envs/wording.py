@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.envs.script import CHAT_ROLES, Message
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import read_toml
 
 INSTRUCTION = "instruction"  # name of the task's text on the answer format
 AGAIN = "/again"  # suffix of the key of examples for a role's second and later turns
@@ -25,13 +25,7 @@ class Wording(NamedTuple):
 
 def read_wording(path: str | Path) -> Wording:
     """Read the texts of a TOML file: tables `prompts` and `system`, key `instruction`."""
-    try:
-        with Path(path).open("rb") as file:
-            tables: dict[str, Any] = tomllib.load(file)
-    except OSError as error:
-        raise UsageError(f"prompts {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"prompts {path} is not a TOML file: {error}") from error
+    tables = read_toml(Path(path))
     for name in tables:
         if name not in ("prompts", "system", INSTRUCTION):
             raise unknown(f"table of {path}", name, ["prompts", "system", INSTRUCTION])

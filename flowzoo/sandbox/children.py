@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowzoo.provenance import is_secret_name
+from flowzoo.provenance import is_secret_variable
 
 INHERITED = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR",
@@ -40,5 +40,5 @@ def inherited(variables: Sequence[str]) -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if name in variables
-        or (any(fnmatch.fnmatchcase(name, of) for of in INHERITED) and not is_secret_name(name))
+        or (any(fnmatch.fnmatchcase(name, of) for of in INHERITED) and not is_secret_variable(name))
     }

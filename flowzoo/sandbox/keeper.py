@@ -129,7 +129,7 @@ def _start_beside(command: list[str]) -> int:
     return child
 
 
-def _become(command: list[str]) -> NoReturn:
+def _become(command: list[str]) -> None:
     try:
         os.setsid()
         if _LINUX:

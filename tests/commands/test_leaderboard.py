@@ -6,6 +6,7 @@ import shlex
 import pytest
 from endpoint import chat, serving
 
+from flowzoo.agents.evaluation.comparison import as_markdown
 from flowzoo.cli import main
 
 FILE = """
@@ -33,6 +34,15 @@ def test_every_cell_is_an_evaluation_and_the_best_comes_first(board, capsys):
     assert main(["leaderboard", "zoo.toml"]) == 0
     displayed = capsys.readouterr().out
     assert displayed == (board / "leaderboard.md").read_text()
+    tables = json.loads((board / "leaderboard.json").read_text())["tables"]
+    assert as_markdown(tables) == displayed
+    tables[0]["rows"][0]["policy"] = "a|b <img src=x onerror=alert(1)> `c` [d](javascript:e)\nf"
+    tables[0]["task"] = "<script>"
+    text = as_markdown(tables)
+    assert not {*"<>`[]"} & {*text}
+    assert [line.count("|") for line in text.splitlines()] == [
+        line.count("|") for line in displayed.splitlines()
+    ]
     (table,) = json.loads((board / "leaderboard.json").read_text())["tables"]
     rows = table["rows"]
     names = ["single-scripted-0.4", "single-scripted-0.9", "voting-scripted-0.4",

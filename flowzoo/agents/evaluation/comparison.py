@@ -224,7 +224,8 @@ def as_markdown(tables: Sequence[Mapping[str, Any]]) -> str:
     blocks: list[str] = []
     for table in tables:
         head = f"{table['task']}, {table['split']}, {table['problems']} problems "
-        lines = [f"**{head}({table['problem_set'][:6]}), {table['reading']}**", ""]
+        head += f"({table['problem_set'][:6]}), {table['reading']}"
+        lines = [f"**{head.translate(_ESCAPES)}**", ""]
         lines += [_line(_COLUMNS), _line(["---"] * 2 + ["---:"] * (len(_COLUMNS) - 2))]
         lines += [_line(list(_cells(row))) for row in table["rows"]]
         blocks.append("\n".join(lines))
@@ -232,7 +233,11 @@ def as_markdown(tables: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(cell.translate(_ESCAPES) for cell in cells)} |"
+
+
+_ESCAPES = {ord("\n"): " "} | {ord(sign): f"&#{ord(sign)};" for sign in "|<>&`[]\\"}
+"""Signs of names that Markdown would read, as numbers of HTML."""
 
 
 def _cells(row: Mapping[str, Any]) -> Iterator[str]:

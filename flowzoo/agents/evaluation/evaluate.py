@@ -23,7 +23,7 @@ from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage, json_line
 from flowzoo.envs.script import TokenSpan
 from flowzoo.errors import UsageError
-from flowzoo.files import lock_folder, read_rows, replace_text, write_json, writing
+from flowzoo.files import lock_folder, read_json, read_rows, replace_text, write_json, writing
 from flowzoo.provenance import describe_run
 
 
@@ -123,7 +123,7 @@ class EvaluationDirectory:
         plain = json.loads(json.dumps(dict(settings), default=str))
         path = folder / "run.json"
         if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            before = read_json(path)["settings"]
             models, owner = before.pop("models", {}), f"the evaluation in {folder}"
             compare_records(models, plain.get("models", {}), owner)
             names = {*before, *plain} - {"models"}

@@ -19,7 +19,6 @@ state a fact (as a whole number or a truth value) counts nowhere; a share of no 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
+from flowzoo.files import read_json
 
 KIND = "evaluation"
 """`kind` in the `run.json` of an evaluation."""
@@ -35,7 +35,7 @@ KIND = "evaluation"
 def is_evaluation(folder: Path) -> bool:
     """Tell whether `folder` is one that `flowzoo eval --out` wrote."""
     try:
-        record = json.loads((folder / "run.json").read_bytes())
+        record = read_json(folder / "run.json")
     except (OSError, ValueError):
         return False
     return isinstance(record, dict) and record.get("kind") == KIND

@@ -8,7 +8,6 @@ Both runs are finished, on the same held-out problems.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +48,7 @@ def match_control(
     }
     with open_finished(control) as run:
         write_json(path, record | _measure(run, counts, team.scores[-1].tolist()))
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def last_evaluation(run: RunData) -> MetricRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -16,6 +15,7 @@ from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.run.reading import RunData, run_label
 from flowzoo.baselines.stats import paired_gain, welch
 from flowzoo.errors import DataError
+from flowzoo.files import read_json
 
 MIN_SEEDS = 3  # seeds on each side below which no claim is made
 
@@ -184,7 +184,7 @@ def _votes(control: RunData) -> dict[str, Mapping[str, Any]]:
     records: dict[str, Mapping[str, Any]] = {}
     for path in sorted(control.folder.glob("like-*.json")):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = read_json(path)
             for vote in record["votes"].values():
                 _ = vote["k"], vote["scores"]
             records[record["workflow"]["run"]] = record

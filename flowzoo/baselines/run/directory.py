@@ -42,7 +42,7 @@ from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import json_line
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import free_path, lock_folder, sealed, write_json, writing
+from flowzoo.files import check_lock, free_path, lock_folder, sealed, write_json, writing
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import describe_run
 
@@ -202,10 +202,12 @@ class RunDirectory:
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one line of metrics and force it to disk."""
+        check_lock(self.root, self._lock)
         self._rows.append(row)
 
     def marks(self) -> dict[str, Mark]:
         """Copy the growing files, and return their marks for a checkpoint."""
+        check_lock(self.root, self._lock)
         return {METRICS: self._rows.mark(), DIGESTS: self._digests.mark()}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
@@ -227,6 +229,7 @@ class RunDirectory:
 
         `advantages` of training rows are saved with their calls; null: not trained on.
         """
+        check_lock(self.root, self._lock)
         path = self.transcripts / f"{kind}-{step:06d}.jsonl"
         self._write_lines(path, (plain(record, advantages) for record in records))
         self._digests.add(path)

@@ -20,6 +20,8 @@ from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
 from flowzoo.functions import call_noted, load_function
 from flowzoo.permission import PERMISSION
+from flowzoo.provenance import redact
+from flowzoo.watched import WATCHED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,13 +42,15 @@ class Hook:
     digest: str
     """SHA-256 of the file that the function is written in."""
 
-    def call(self, *given: Any) -> Any:
-        """Call the function; errors get a note with its name."""
-        return call_noted(self.function, f"--{self.option} {self.name}", *given)
+    def call(self, *given: Any, of: str = "") -> Any:
+        """Call the function; errors get a note with its name, and `of` what it was called."""
+        name = f"--{self.option} {self.name}{of}"
+        with WATCHED.call(name):
+            return call_noted(self.function, name, *given)
 
-    def wrong(self, expected: str, got: Any) -> UsageError:
-        """The error for a result that cannot be used."""
-        return UsageError(f"--{self.option} {self.name} must return {expected}, got {got}.")
+    def wrong(self, expected: str, got: Any, of: str = "") -> UsageError:
+        """The error for a result that cannot be used; `of`: as of `call`."""
+        return UsageError(f"--{self.option} {self.name}{of} must return {expected}, got {got}.")
 
 
 class AdvantageFunction(Hook):
@@ -99,7 +103,7 @@ class LossFunction(Hook):
         """Return the loss of every token, shaped like `logps`.
 
         Raises:
-            UsageError: no tensor of that shape, or one without a gradient.
+            UsageError: no tensor of that shape, one without a gradient, or NaN or infinite.
         """
         import torch  # late: settings need no torch
 
@@ -111,6 +115,11 @@ class LossFunction(Hook):
             raise self.wrong(expected, f"a tensor of shape {tuple(losses.shape)}")
         if logps.requires_grad and not losses.requires_grad:
             raise self.wrong(f"{expected} made of `logps`", "one without a gradient")
+        bad = (~torch.isfinite(losses) & mask.bool()).nonzero()
+        if len(bad):
+            row, token = bad[0].tolist()
+            value = losses[row, token].item()
+            raise self.wrong("finite losses", f"{value} for row {row}, token {token}")
         return losses
 
 
@@ -133,11 +142,12 @@ class RewardFunction(Hook):
         Raises:
             UsageError: no finite number.
         """
-        score = self.call(episode)
+        of = f" of problem {episode.problem.id}"
+        score = self.call(episode, of=of)
         if isinstance(score, bool) or not isinstance(score, (int, float, np.floating, np.integer)):
-            raise self.wrong("a number", f"{type(score).__name__} {score!r:.60}")
+            raise self.wrong("a number", f"{type(score).__name__} {score!r:.60}", of)
         if not math.isfinite(score):
-            raise self.wrong("a finite number", score)
+            raise self.wrong("a finite number", score, of)
         return float(score)
 
 
@@ -194,7 +204,7 @@ class StepControl:
 
     def stop(self, reason: str) -> None:
         """End the run after this step; `reason` is written into summary.json."""
-        self.stopped = str(reason) or "a callback"
+        self.stopped = redact(str(reason)) or "a callback"
 
 
 class Callback(Hook):
@@ -206,9 +216,11 @@ class Callback(Hook):
         Raises:
             UsageError: it returned a value, which would be ignored.
         """
-        result = self.call(step)
+        of = f" at step {step.step}"
+        result = self.call(step, of=of)
         if result is not None:
-            raise self.wrong("nothing (it changes the step that it is given)", repr(result)[:60])
+            nothing = "nothing (it changes the step that it is given)"
+            raise self.wrong(nothing, repr(result)[:60], of)
 
 
 RUBRIC = "judge:"

@@ -20,6 +20,7 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.functions import FunctionSetting, call_contained, call_noted
+from flowzoo.watched import WATCHED
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
@@ -82,7 +83,8 @@ def function_name(function: object) -> str:
 
 def user_number(function: Callable[..., Any], name: str, *given: Any) -> float:
     """The value of a user's function, a finite number."""
-    value = call_contained(function, name, *given)
+    with WATCHED.call(name):
+        value = call_contained(function, name, *given)
     if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"
         raise UsageError(f"{name} must return a number, got {came}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from flowzoo.envs.script import Judge, JudgeResult, Outcome, Reply, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import read_toml
 from flowzoo.functions import FunctionSetting
 from flowzoo.permission import PERMISSION
 
@@ -44,16 +44,11 @@ class Rubric:
         """Read a TOML file with a table `[[criterion]]` per criterion; see docs/hooks.md.
 
         Raises:
-            UsageError: the file does not exist or is not a rubric.
+            DataError: the file does not exist or is not TOML.
+            UsageError: it is not a rubric.
         """
         self.path = path
-        try:
-            data = Path(path).read_bytes()
-            tables = tomllib.loads(data.decode("utf-8"))
-        except OSError as error:
-            raise UsageError(f"rubric {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"rubric {path} is not a TOML file: {error}") from error
+        tables, data = read_toml(Path(path)), Path(path).read_bytes()
         PERMISSION.note(path, tables)
         rows = tables.pop("criterion", None)
         if tables or not isinstance(rows, list) or not rows:

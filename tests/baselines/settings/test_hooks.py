@@ -19,7 +19,7 @@ from flowzoo.baselines.settings.hooks import (
     StepControl,
     load_hook,
 )
-from flowzoo.envs import make_workflow
+from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
 from tests.refused import refused
@@ -70,13 +70,16 @@ def hook(kind: type[Any], function: Any) -> Any:
     return kind("option", "mine:f", function, "")
 
 
-EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))
+PROBLEM = Problem("math", "train", 0, 5, "?", "7")
+EPISODE = FinishedEpisode(PROBLEM, "7", 1.0, {}, (("solver_0", "7"),))
 
 
 @pytest.mark.parametrize("came", [None, "1", True, float("nan"), np.array([1.0])])
 def test_a_reward_is_a_finite_number(came):
     assert hook(RewardFunction, lambda episode: np.float64(episode.score / 2))(EPISODE) == 0.5
-    with pytest.raises(UsageError, match=r"--option mine:f must return a"):
+    with pytest.raises(
+        UsageError, match=r"--option mine:f of problem math/train/0/5 must return a"
+    ):
         hook(RewardFunction, lambda episode: came)(EPISODE)
 
 
@@ -116,7 +119,7 @@ def test_a_loss_is_a_tensor_like_the_logps():
 def test_what_a_function_raises_says_whose_it_was(mine):
     with pytest.raises(KeyError) as caught:
         load_hook(RewardFunction, "reward", f"{mine}:fails")(EPISODE)
-    assert caught.value.__notes__ == [f"raised by --reward {mine}:fails"]
+    assert caught.value.__notes__ == [f"raised by --reward {mine}:fails of problem {PROBLEM.id}"]
 
 
 def control() -> StepControl:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ SECRETS = {
     "HF_TOKEN": "hf_ThisIsSecret00",
     "AWS_SECRET_ACCESS_KEY": 'wJalr/XUtn+FE"MI\\K7MDENG',
     "PYTHON_KEYRING_PASSWORD": "a secret in words",
+    "PYTHON_INDEX_PASS": "pass-of-an-index",
+    "WANDB_API_KEY": "0123456789abcdef0123",
+    "KAGGLE_KEY": "kaggle-0000-1111",
+    "GITHUB_PAT": "pat of a user of it",
+    "PGPASSWORD": "p:g/p@ssw\u00f6rd!",
+    "MYSQL_PWD": "<b>mysql</b>&amp;",
+    "SENTRY_DSN": "key@sentry.invalid/12",
+    "AZURE_STORAGE_CONNECTION_STRING": "AccountName=a;Key=b==",
+    "SSH_PASSPHRASE": "correct horse battery",
 }
 SHOWN = " ".join(SECRETS.values())
 USUAL = {
@@ -144,3 +154,40 @@ def test_variables_of_a_program_are_a_setting(tmp_path):
         OpenAIProgram(command(""), roles="writer", env=True)
     with pytest.raises(UsageError, match="env=MY_SETTING is for commands"):
         OpenAIProgram(solve, roles="writer", env="MY_SETTING")
+
+
+LEAK = """
+import logging, os, sys
+SHOWN = " ".join(map(os.environ.get, os.environ["NAMES"].split()))
+
+def reward(episode):
+    logging.getLogger("flowzoo").warning("seen: %s", SHOWN)
+    if os.environ["WAY"] == "error":
+        raise RuntimeError(SHOWN)
+    return 0.5
+
+def callback(step):
+    if step.step:
+        step.stop(SHOWN)
+"""
+
+
+@pytest.mark.parametrize("way", ["error", "traceback", "log"])
+def test_what_a_command_says_and_writes_has_no_secrets(way, tmp_path):
+    (tmp_path / "leak.py").write_text(LEAK)
+    line = [sys.executable, "-m", "flowzoo", "train", "single", "--reward", "leak.py:reward",
+            "--callback", "leak.py:callback", "--steps", "2", "--problems", "1", "--samples", "2",
+            "--eval-problems", "2", "--max-tokens", "16", "--out", "run"]  # fmt: skip
+    variables = {"NAMES": " ".join(SECRETS), "WAY": "log" if way == "log" else "error"}
+    done = subprocess.run(
+        [*line, "--verbose"] if way == "traceback" else line, cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, **variables},
+    )  # fmt: skip
+    assert done.returncode == (0 if way == "log" else 1), done.stderr
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    texts = [done.stdout, done.stderr, *(path.read_text(errors="replace") for path in files)]
+    assert "seen: [redacted] [redacted]" in done.stderr
+    for value in SECRETS.values():
+        for text in texts:
+            assert value not in text
+            assert json.dumps(value)[1:-1] not in text

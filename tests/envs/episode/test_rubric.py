@@ -8,7 +8,7 @@ import pytest
 
 from flowzoo.envs import Ask, Outcome, Rubric, UngradedError, Workflow, make_env, make_workflow
 from flowzoo.envs.readers.judgments import judged_text, verdict_line
-from flowzoo.errors import UsageError
+from flowzoo.errors import DataError, UsageError
 
 MINE = "def brief(episode):\n    return 1.0 if len(episode.replies) == 2 else 0.5\n"
 FILE = """
@@ -123,16 +123,16 @@ def test_a_role_that_wrote_nothing_earns_nothing(tmp_path):
         ("[[criterion]]\nname = 'a'\nfunction = 'nowhere.py:f'", "there is no file nowhere.py"),
         ("[[criterion]]\nname = 'a'\nfunction = 3", "must be texts"),
         ("[[criterion]]\nname = 'a'\nfunction = 'score'\n" * 2, "a unique name"),
-        ("[[criterion", "is not a TOML file"),
+        ("[[criterion", "is not TOML"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path, text, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, DataError), match=message):
         rubric(tmp_path, text)
 
 
 def test_there_is_no_file():
-    with pytest.raises(UsageError, match=r"rubric no.toml: No such file"):
+    with pytest.raises(DataError, match=r"no.toml cannot be read: No such file"):
         Rubric("no.toml")
 
 

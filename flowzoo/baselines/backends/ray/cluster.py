@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -69,6 +71,7 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
         options = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
     else:
         _look_for(address)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         ray.init(
             address=address, log_to_driver=False, configure_logging=False,
@@ -80,6 +83,10 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
             "Start it with the same versions of Ray and Python (`ray start --head`), or give "
             "--ray-address local"
         ) from error
+    # Ray ends the process at SIGTERM, but a run says what is kept and how it goes on.
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _look_for(address: str) -> None:

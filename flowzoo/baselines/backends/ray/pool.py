@@ -23,6 +23,7 @@ from flowzoo.baselines.backends.ray.cluster import (
     listed,
 )
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardKey
+from flowzoo.baselines.backends.ray.silence import Silence
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
 
@@ -40,6 +41,8 @@ class _Call(NamedTuple):
     policy: str = ""
     weights: PublishedWeights | None = None
     shard: ShardKey | None = None
+    since: float = 0.0
+    """Time at which a shard was sent."""
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class RolloutPool:
         """Time since which a lost worker has not answered, by worker."""
         self._again: dict[int, float] = {}
         """Time at which a lost worker is called again, by worker."""
+        self._silence = Silence()
         self._turn = threading.Condition()
         self._led = False
         self._error: Exception | None = None
@@ -181,7 +185,7 @@ class RolloutPool:
                     plan, jobs = shard.batch.work[shard.index]
                     self._load(worker, plan.versions)
                     ref = self._workers[worker].play.remote(plan, jobs)
-                    self._calls[ref] = _Call(worker, shard=shard)
+                    self._calls[ref] = _Call(worker, shard=shard, since=now)
             except Exception as error:  # shards were assigned that no worker was sent
                 self._error = error
                 raise
@@ -194,9 +198,15 @@ class RolloutPool:
             try:
                 for ref in ready:
                     self._take(ref)
+                self._look()
             except Exception as error:  # no batch is good without this answer
                 self._error = error
                 raise
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        calls = [call for call in self._calls.values() if call.shard is not None]
+        self._silence.look({call.worker: now - call.since for call in calls})
 
     def _take(self, ref: Any) -> None:
         """Take the answer of a call, after the answers of the worker's earlier calls."""
@@ -214,6 +224,7 @@ class RolloutPool:
             self._states[call.worker] = _WorkerState()
             self._again[call.worker] = time.monotonic() + PAUSE_S
         if call.shard is not None:
+            self._silence.answered(call.worker, time.monotonic() - call.since)
             self._take_shard(call.worker, call.shard, reply)
         elif call.weights is not None and reply is not None:
             self._states[call.worker].proved[call.policy] = call.weights.version

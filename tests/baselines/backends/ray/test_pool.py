@@ -15,7 +15,7 @@ from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.worker import Loaded, Opened, Played, Stale
 
 if find_spec("ray"):
-    from flowzoo.baselines.backends.ray import pool
+    from flowzoo.baselines.backends.ray import pool, silence
 
 pytestmark = pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
 
@@ -108,3 +108,22 @@ def test_new_weights_do_not_wait_for_a_worker_whose_shard_another_has_finished(m
     rollouts.publish("policy", 2, None, "digest")
     assert rollouts.prove() >= 1
     assert rollouts.play(spec, shards) == shards
+
+
+def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatch, caplog):
+    monkeypatch.setattr(silence, "NAMED_AFTER_S", 0.3)
+    monkeypatch.setattr(silence, "GIVEN_UP_AFTER_S", 2.0)
+    awake = Event()
+    stopped = make_pool(*[lambda jobs: awake.wait(30) and None] * 2)
+    try:
+        start = time.monotonic()
+        with pytest.raises(
+            pool.WorkerError, match=r"workers 0, 1 have neither .* in 2 s; the last"
+        ):
+            stopped.play(RolloutSpec("train", {}), [["a"], ["b"], ["c"]])
+        assert 2 <= time.monotonic() - start < 20
+    finally:
+        awake.set()
+    named = [text for text in caplog.messages if "have not answered for" in text]
+    assert 1 <= len(named) <= 4
+    assert "rollout workers 0, 1 have" in named[0]
