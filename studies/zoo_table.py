@@ -23,7 +23,7 @@ from typing import Any
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.report.cells import CellData, group_cells
-from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.failures import FailureFacts, failure_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData, cell_label
@@ -66,7 +66,7 @@ def line(row: dict[str, Any], cell: CellData) -> str:
     return f"| {' | '.join(parts)} |"
 
 
-def table(failure: FailureMode, fact: dict[str, Any], cells: Mapping[str, CellData]) -> str:
+def table(failure: FailureMode, fact: FailureFacts, cells: Mapping[str, CellData]) -> str:
     """A failure's table as Markdown; `cells` by the names of their folders."""
     rows = fact["cells"]
     there = {(row["cell"], seed) for row in rows for seed in row["there"]}

@@ -50,7 +50,7 @@ class FallenRuns(TypedDict):
     p_value: float
 
 
-class Alarm(TypedDict):
+class SeedAlarm(TypedDict):
     """Title of a problem with the seeds that have it."""
 
     title: str
@@ -62,7 +62,7 @@ class CellAlarms(TypedDict):
 
     of: int
     clean: int
-    broken: list[Alarm]
+    broken: list[SeedAlarm]
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def branches(run: RunData) -> bool:
     return algorithm is not None and algorithm.sampling != "episodes"
 
 
-def changed_settings(settings: Mapping[str, Any]) -> list[list[str]]:
+def changed_settings(settings: Mapping[str, object]) -> list[list[str]]:
     """Names and values of the settings that differ from the defaults."""
     default = asdict(TrainConfig())
     return [
@@ -175,7 +175,7 @@ def shares(run: RunData) -> dict[str, list[list[float]]]:
     return series
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -140,7 +140,7 @@ def _finite(value: Any) -> float | None:
     return round(float(value), 6) if is_finite(value) else None
 
 
-def _fact(value: Any) -> Any:
+def _fact(value: object) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):
