@@ -38,11 +38,13 @@ class Side(NamedTuple):
     scores: Sequence[Floats]  # scores of every run, (items,)
 
 
-class CellDifference(TypedDict):
-    """The scores of `other` minus those of `one`."""
+ComparedCells = TypedDict("ComparedCells", {"one": str, "other": str})  # noqa: UP013 - JSON keys
+"""Names of the first and the second cell."""
 
-    one: str
-    other: str
+
+class CellDifference(ComparedCells):
+    """Scores of the second cell minus scores of the first."""
+
     paired: bool
     seeds: list[int]
     levels: list[float]
@@ -65,11 +67,8 @@ class PairBudgets(TypedDict):
     flags: Sequence[str]
 
 
-class ComparedBudgets(PairBudgets):
+class ComparedBudgets(PairBudgets, ComparedCells):
     """Budgets of two cells with their names."""
-
-    one: str
-    other: str
 
 
 class ControlRow(CellDifference):
