@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from flowzoo import extras
 
@@ -115,7 +115,7 @@ def hint_at(kind: str, name: str, names: Iterable[str]) -> str:
     return ""
 
 
-def check_choice(kind: str, value: object, choices: Any) -> None:
+def check_choice(kind: str, value: object, choices: object) -> None:
     """Raise `UsageError` unless `value` is one of `choices`: a `Literal` alias, or a tuple."""
     allowed = choices if isinstance(choices, tuple) else get_args(choices)
     if value not in allowed:

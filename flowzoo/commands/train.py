@@ -307,7 +307,7 @@ def _with_interval(value: Sequence[float | None]) -> str:
     return text if None in ends else f"{text} ({ends[0]:.1f} to {ends[1]:.1f})"
 
 
-def step_note(row: Mapping[str, Any]) -> str:
+def step_note(row: Mapping[str, object]) -> str:
     """Reward and speed of the latest step."""
     if "reward/mean" not in row:
         return ""

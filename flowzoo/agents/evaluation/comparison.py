@@ -73,7 +73,7 @@ def problem_results(
     return {name: mean([record.score for record in groups[name]]) for name in order}
 
 
-def check_pair(protocol: Mapping[str, Any], against: Path) -> None:
+def check_pair(protocol: Mapping[str, object], against: Path) -> None:
     """Check that an evaluation with this protocol can be compared with the one in `against`.
 
     Raises:
@@ -185,7 +185,7 @@ def leaderboard(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return [_table(key, rows) for key, rows in tables.items()]
 
 
-def _table(key: Sequence[Any], entries: Sequence[Entry]) -> dict[str, Any]:
+def _table(key: Sequence[object], entries: Sequence[Entry]) -> dict[str, Any]:
     ranking = sorted(entries, key=lambda entry: -entry.accuracy)
     rows = [_row(entry, ranking[0]) for entry in ranking]
     return {**dict(zip(_TABLE, key, strict=True)), "rows": rows}

@@ -98,7 +98,7 @@ class AnswerCache:
             "CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer TEXT NOT NULL)"
         )
 
-    def get(self, request: Any) -> Any:
+    def get(self, request: object) -> Any:
         """The answer to a request, both JSON values; None: it is not there.
 
         Raises:
@@ -109,7 +109,7 @@ class AnswerCache:
         row = self._execute(query, _digest(request)).fetchone()
         return None if row is None else json.loads(row[0])
 
-    def put(self, request: Any, answer: Any) -> None:
+    def put(self, request: object, answer: object) -> None:
         """Keep an answer.
 
         Raises:
@@ -131,7 +131,7 @@ class AnswerCache:
         self._file.close()
 
 
-def _digest(request: Any) -> bytes:
+def _digest(request: object) -> bytes:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode("ascii")).digest()
 
 
@@ -167,7 +167,7 @@ def _texts(parts: list[Any], kind: str) -> list[str]:
     return texts
 
 
-def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
+def whole_text(message: Mapping[str, object], cut_off: bool, thinking: bool | None) -> str:
     """Text of a message, with its thoughts in `<think>` tags."""
     # A server that does not part thoughts from the rest, and whose chat template opens the thought,
     # sends a text whose first tag is the closing one; if thoughts were asked for and the reply was
@@ -185,7 +185,7 @@ def calls_text(message: Mapping[str, Any]) -> str:
     return "".join(map(_call, message.get("tool_calls") or ()))
 
 
-def _call(call: Any) -> str:
+def _call(call: object) -> str:
     # Arguments are a text of JSON that the model wrote, and that may be none.
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
@@ -194,7 +194,7 @@ def _call(call: Any) -> str:
     return call_text(f'{{"name": {name}, "arguments": {arguments}}}')
 
 
-def read_usage(body: Mapping[str, Any]) -> Usage | None:
+def read_usage(body: Mapping[str, object]) -> Usage | None:
     """Token counts in a server's answer; None for values that are not counts."""
     usage = body.get("usage")
     if not isinstance(usage, Mapping):
@@ -389,7 +389,7 @@ class OpenAIPolicy:
         name: str | None = None,
         sampling: Sampling | None = None,
         logprobs: bool = True,
-        template_kwargs: Mapping[str, Any] | None = None,
+        template_kwargs: Mapping[str, object] | None = None,
         thinking: bool | None = None,
     ) -> None:
         """Describe the model; nothing is sent yet.
@@ -647,7 +647,7 @@ class OpenAIPolicy:
         return Failure(problem, "final")
 
     def _read(
-        self, body: Any, reply: httpx.Response, key: str, seconds: float, tools: bool
+        self, body: object, reply: httpx.Response, key: str, seconds: float, tools: bool
     ) -> Answer | Failure:
         try:
             completion = read_completion(body, self.thinking, tools)

@@ -27,7 +27,7 @@ _VARYING = ("seed", "out", "threads")  # settings that may differ within a cell
 Notes = Mapping[str, Mapping[str, Any]]  # `run_facts` by the name of the run
 JUDGED = (*FELL, "no cliff")  # verdicts that decide if there is a cliff
 CellFacts: TypeAlias = dict[str, Any]
-"""Figures of a cell for its page; those of `cell_facts`."""
+"""Figures of a cell for its page, as `cell_facts` makes them."""
 RATE = 0.05  # false-discovery rate of the cliffs of a matrix
 FALSE_FALLS = 0.05  # bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)
 
@@ -50,7 +50,7 @@ class FallenRuns(TypedDict):
     p_value: float
 
 
-class Alarm(TypedDict):
+class SeedAlarm(TypedDict):
     """Title of a problem with the seeds that have it."""
 
     title: str
@@ -62,7 +62,7 @@ class CellAlarms(TypedDict):
 
     of: int
     clean: int
-    broken: list[Alarm]
+    broken: list[SeedAlarm]
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def _levels(
     return [level for level in levels if np.isfinite(level.base + level.peak + level.end).sum() > 1]
 
 
-class Change(TypedDict):
+class MeasureChange(TypedDict):
     """Mean of `n` paired differences, and its interval."""
 
     mean: float | None
@@ -208,7 +208,7 @@ class Change(TypedDict):
     n: int
 
 
-class PairedChange(Change):
+class PairedChange(MeasureChange):
     """A change with its two levels."""
 
     before: float
@@ -223,12 +223,12 @@ class RoleChange(TypedDict):
     base: float
     peak: float
     end: float
-    from_peak: Change | PairedChange
+    from_peak: MeasureChange | PairedChange
     from_base: PairedChange
 
 
 def _row(levels: RoleMeasure, z: float, *, rising: bool) -> RoleChange:
-    nothing: Change = {"mean": None, "low": None, "high": None, "n": 0}
+    nothing: MeasureChange = {"mean": None, "low": None, "high": None, "n": 0}
     most = math.inf if levels.measure == "tokens" else 1.0
     return {
         "role": levels.role,
@@ -252,7 +252,7 @@ def _paired_change(before: Floats, after: Floats, z: float, most: float) -> Pair
     return {**change, "before": float(before[both].mean()), "after": float(after[both].mean())}
 
 
-def difference(values: Floats, z: float) -> Change:
+def difference(values: Floats, z: float) -> MeasureChange:
     """Mean of the finite paired differences (problems,), and its interval at `z`."""
     # No interval if no problem differs: the data do not show how many would.
     both = values[np.isfinite(values)]

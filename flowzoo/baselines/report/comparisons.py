@@ -38,11 +38,13 @@ class Side(NamedTuple):
     scores: Sequence[Floats]  # scores of every run, (items,)
 
 
-class Difference(TypedDict):
-    """The scores of `other` minus those of `one`."""
+ComparedCells = TypedDict("ComparedCells", {"one": str, "other": str})  # noqa: UP013 - JSON keys
+"""Names of the first and the second cell."""
 
-    one: str
-    other: str
+
+class CellDifference(ComparedCells):
+    """Scores of the second cell minus scores of the first."""
+
     paired: bool
     seeds: list[int]
     levels: list[float]
@@ -55,7 +57,7 @@ class Difference(TypedDict):
     claim: str
 
 
-class Budgets(TypedDict):
+class PairBudgets(TypedDict):
     """Budgets of two cells, means over pairs of runs, and the ratios of the second to the first."""
 
     seeds: int
@@ -65,22 +67,19 @@ class Budgets(TypedDict):
     flags: Sequence[str]
 
 
-class ComparedBudgets(Budgets):
+class ComparedBudgets(PairBudgets, ComparedCells):
     """Budgets of two cells with their names."""
 
-    one: str
-    other: str
 
-
-class ControlRow(Difference):
+class ControlRow(CellDifference):
     """A workflow minus its control at one equal budget."""
 
     equal: str
     votes: float | None
-    parity: Budgets | None
+    parity: PairBudgets | None
 
 
-def difference(first: Side, second: Side, *, paired: bool) -> Difference:
+def difference(first: Side, second: Side, *, paired: bool) -> CellDifference:
     """`second` minus `first`, with both kinds of interval; `paired`: the items are the same."""
     levels = [[float(scores.mean()) for scores in side.scores] for side in (first, second)]
     sizes = {len(scores) for side in (first, second) for scores in side.scores}
@@ -201,7 +200,7 @@ def by_seed(first: CellData, second: CellData) -> list[tuple[RunData, RunData]]:
     return [(run, others[seed]) for seed, run in runs.items() if seed in others]
 
 
-def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> Budgets | None:
+def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> PairBudgets | None:
     """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios."""
     # A pair is a run of each cell and the index of the evaluation at which the first is compared;
     # the second is compared at its end.

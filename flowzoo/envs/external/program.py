@@ -260,7 +260,7 @@ class OpenAIProgram(Workflow):
         return Outcome(answer=answer, facts=facts)
 
 
-def read_program(run: Any) -> Any:
+def read_program(run: object) -> Any:
     """Read the program in a setting: a function, or the arguments of a command.
 
     Raises:
@@ -298,7 +298,7 @@ def is_function_name(text: str) -> bool:
     return bool(colon) and name.isidentifier() and is_module
 
 
-def roles_beside(run: Any) -> Any:
+def roles_beside(run: object) -> Any:
     """`ROLES` of the module of a function; () if there are none."""
     function = run.function if isinstance(run, FunctionSetting) else run
     return getattr(sys.modules.get(getattr(function, "__module__", "")), "ROLES", ())
@@ -333,7 +333,7 @@ def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
     return tuple(pairs)
 
 
-def read_variables(names: str | Sequence[str], run: Any) -> tuple[str, ...]:
+def read_variables(names: str | Sequence[str], run: object) -> tuple[str, ...]:
     """Read names of environment variables, also from a text like `HF_TOKEN,MY_SETTING`.
 
     Raises:
@@ -355,7 +355,7 @@ def read_variables(names: str | Sequence[str], run: Any) -> tuple[str, ...]:
     return variables
 
 
-def program_files(run: Any) -> dict[str, str]:
+def program_files(run: object) -> dict[str, str]:
     """Digests of the files of a program, by name."""
     if isinstance(run, FunctionSetting):
         return {f"program={run.name}": run.digest}

@@ -502,7 +502,7 @@ def check_layout(
 
 def no_layout(
     where: str,
-    record: Mapping[str, Any],
+    record: Mapping[str, object],
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
     needed: Sequence[str],
 ) -> DataError:
@@ -519,7 +519,7 @@ def no_layout(
     )
 
 
-def listed(value: Any) -> Any:
+def listed(value: object) -> Any:
     """`value`, or the list of texts that it has as JSON, for cells of CSV files."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
@@ -541,7 +541,7 @@ def objects(data: str, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int
         yield line, where, record
 
 
-def first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
+def first(record: Mapping[str, object], names: Iterable[str]) -> Any:
     """The first of the columns `names` that `record` has, or None."""
     for name in names:
         value: Any = record
@@ -552,7 +552,7 @@ def first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: object) -> str | None:
     """A string column, a number as text, or the last user message of a chat; None otherwise."""
     if isinstance(value, str):
         return value

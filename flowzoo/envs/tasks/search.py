@@ -431,7 +431,7 @@ def question_rows(
         yield QuestionRow(line, text.strip(), golds, _texts(listed(record.get("gold_ids"))))
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, Sequence) and all(isinstance(part, str | int) for part in value):

@@ -233,7 +233,7 @@ def with_prelude(source: str, prelude: str) -> str:
     return f"{future}{prelude.rstrip()}\n\n{_FUTURE.sub('', source)}"
 
 
-def _source(where: str, columns: tuple[str, ...], value: Any) -> str:
+def _source(where: str, columns: tuple[str, ...], value: object) -> str:
     if value is not None and not isinstance(value, str):
         names = " or ".join(map(repr, columns))
         raise DataError(f"{where}: column {names} must hold source code, got {value!r:.80}.")
@@ -323,7 +323,7 @@ def _tested_name(where: str, record: DataRecord, names: Names, solution: str, te
     return entry
 
 
-def _texts(where: str, column: str, value: Any) -> list[str]:
+def _texts(where: str, column: str, value: object) -> list[str]:
     value = listed(value)
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
@@ -415,7 +415,7 @@ def _is_shown(test: IoTest, text: str) -> bool:
     return all(part and f"\n{part}\n" in lines for part in parts)
 
 
-def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
+def _reference(where: str, columns: tuple[str, ...], value: object) -> str:
     # The first of the solutions that runs: a list, JSON of a list, or a text; may be fenced.
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):  # a program may begin with a list
