@@ -15,6 +15,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.options import EvaluationOptions, ProcessOptions, ScaleOptions
 from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.baselines.why.words import FUNCTIONS
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.functions import PERMISSION
 from flowzoo.provenance import describe_run
@@ -26,7 +27,6 @@ GROUNDS = {
     "steps", "token_budget", "stop_at", "on_collapse", "stop_patience",
 }  # fmt: skip
 """Settings that say what is learned, for how long, where, and how it is measured."""
-FUNCTIONS = ("reward", "loss", "advantage_function", "callback")
 
 
 class Unit(NamedTuple):
