@@ -23,8 +23,11 @@ from flowzoo.provenance import usable_cores
 class Options:
     """Arguments of `flowzoo why`."""
 
-    run: Path = field(metadata={"positional": "RUN"})
+    run: Path | None = field(default=None, metadata={"positional": "[RUN]"})
     """Directory of the finished training run, of which nothing is changed."""
+    log: str = ""
+    """In place of a run, the metrics of another trainer as JSON lines (TRL, W&B): only what a log
+    alone can say; nothing is run."""
     out: str = ""
     """Directory of the reruns and of `why.json`; empty: RUN-why beside the run."""
     runs: int = 24
@@ -40,6 +43,10 @@ class Options:
 
 def run(options: Options) -> int:
     """Run what decides, write why.json, print the result."""
+    if options.log:
+        return print_log(options)
+    if options.run is None:
+        raise UsageError("name the directory of a run, or a log of another trainer with --log FILE")
     check_run(options.run)
     check_count("runs", options.runs)
     check_count("jobs", options.jobs, 0, 1_024)
@@ -61,4 +68,15 @@ def run(options: Options) -> int:
             minutes=options.minutes, say=to_stderr,
         )  # fmt: skip
     print(json.dumps(facts) if options.json else "\n".join(explanation_lines(facts)))
+    return 0
+
+
+def print_log(options: Options) -> int:
+    """Print what the log of another trainer says."""
+    if options.run is not None:
+        raise UsageError(f"--log reads a file in place of a run: leave {options.run} out")
+    from flowzoo.baselines.why.log import log_lines
+
+    lines = log_lines(Path(options.log))
+    print(json.dumps({"lines": lines}) if options.json else "\n".join(lines))
     return 0

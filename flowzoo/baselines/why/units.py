@@ -109,7 +109,8 @@ def open_case(run: RunData) -> ReversibleRun:
         )
     PERMISSION.note(f"{where}/run.json", run.settings)
     given = _record_differences(run.settings)
-    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed", "alert")}
+    given.pop("alert", None)  # no rerun is news
+    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
     units = [unit for name, value in given.items() if name not in GROUNDS
              for unit in _split(name, value)]  # fmt: skip
     units.sort(key=lambda unit: (unit.setting not in FUNCTIONS, unit.setting))
