@@ -62,35 +62,32 @@ def judge(runs_file: Path, out: Path) -> None:
         warnings = [one["title"] for one in facts["findings"] if one["level"] == "warn"]
         truth = run.get("true", {})
         roles = truth.get("roles", [])
-        cause = str(diagnosis.get("cause", ""))
         rows.append(
             [
                 run["name"], run["kind"], bool(truth.get("broken")), bool(problems),
-                ", ".join(roles), diagnosis.get("role", ""), truth.get("cause", ""), cause,
-                any(word in cause for word in truth.get("words", ())), problems, warnings,
+                ", ".join(roles), diagnosis.get("role", ""), problems, warnings,
             ]
         )  # fmt: skip
     broken = [row for row in rows if row[2]]
     called = [row for row in broken if row[3]]
     of_roles = [row for row in called if row[4]]
     right_role = [row for row in of_roles if row[5] in row[4].split(", ")]
-    right_cause = [row for row in called if row[8]]
     sound = [row for row in rows if not row[2]]
     counts = {
         "broken": len(broken), "called": len(called), "with a role": len(of_roles),
-        "right role": len(right_role), "right cause": len(right_cause), "sound": len(sound),
+        "right role": len(right_role), "sound": len(sound),
         "sound with a Problem": sum(row[3] for row in sound),
-        "yellow lines of sound ones": sum(len(row[10]) for row in sound),
+        "yellow lines of sound ones": sum(len(row[7]) for row in sound),
     }  # fmt: skip
-    columns = ["run", "kind", "broken", "called", "true roles", "role", "true cause", "cause",
-               "cause right", "problems", "warnings"]  # fmt: skip
+    columns = ["run", "kind", "broken", "called", "true roles", "role",
+               "problems", "warnings"]  # fmt: skip
     command = f"python -m studies.diagnosis judge --runs studies/{runs_file.name}"
     result = RESULTS / f"truth-{runs_file.stem.replace('_', '-')}.json"
     write_json(result, {"command": command, "counts": counts, "columns": columns, "rows": rows})
     print(counts)
     for row in rows:
-        wrong = row[2] != row[3] or (row[2] and (not row[8] or (row[4] and row[5] not in row[4])))
-        if wrong or (not row[2] and row[10]):
+        wrong = row[2] != row[3] or (row[2] and row[4] and row[5] not in row[4])
+        if wrong or (not row[2] and row[7]):
             print(row)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.progress.stopping import interruptible
@@ -15,7 +13,6 @@ from flowzoo.commands.shared import (
     check_count,
     check_folder,
     check_run,
-    points,
     quiet_transformers,
 )
 from flowzoo.errors import UsageError
@@ -26,8 +23,11 @@ from flowzoo.provenance import usable_cores
 class Options:
     """Arguments of `flowzoo why`."""
 
-    run: Path = field(metadata={"positional": "RUN"})
+    run: Path | None = field(default=None, metadata={"positional": "[RUN]"})
     """Directory of the finished training run, of which nothing is changed."""
+    log: str = ""
+    """In place of a run, the metrics of another trainer as JSON lines (TRL, W&B): only what a log
+    alone can say; nothing is run."""
     out: str = ""
     """Directory of the reruns and of `why.json`; empty: RUN-why beside the run."""
     runs: int = 24
@@ -43,6 +43,10 @@ class Options:
 
 def run(options: Options) -> int:
     """Run what decides, write why.json, print the result."""
+    if options.log:
+        return print_log(options)
+    if options.run is None:
+        raise UsageError("name the directory of a run, or a log of another trainer with --log FILE")
     check_run(options.run)
     check_count("runs", options.runs)
     check_count("jobs", options.jobs, 0, 1_024)
@@ -56,43 +60,23 @@ def run(options: Options) -> int:
     note = f"finished reruns are kept in {out}; the same command resumes"
     quiet_transformers()
     from flowzoo.baselines.why.explain import explain_run
+    from flowzoo.baselines.why.words import explanation_lines
 
     with interruptible(lambda: note):
         facts = explain_run(
             options.run, out, workers=options.jobs or usable_cores(), runs=options.runs,
             minutes=options.minutes, say=to_stderr,
         )  # fmt: skip
-    print(json.dumps(facts) if options.json else as_text(facts))
+    print(json.dumps(facts) if options.json else "\n".join(explanation_lines(facts)))
     return 0
 
 
-def as_text(facts: Mapping[str, Any]) -> str:
-    """The result as lines: the verdict, the culprit, the change, and every rerun."""
-    lines = [_headline(facts)]
-    for units in facts["culprits"]:
-        lines.append(f"breaks it by itself: {', '.join(units)}")
-    if facts["change"]:
-        effect = "mended it" if facts["confirmed"] else "mended it under the first seed only"
-        lines.append(f"leaving out {', '.join(facts['change'])} was run and {effect}")
-    if facts["parted"] is not None:
-        lines.append(f"the courses part at step {facts['parted']}")
-    if not facts["seeds"]:
-        lines.append("under a second seed the run as it was does not fail")
-    lines += ["", f"{facts['made']} reruns in {facts['minutes']} minutes"]
-    for row in facts["reruns"]:
-        what = ", ".join(row["left_out"])
-        result = {None: "cannot be run", True: "fails", False: "does not fail"}[row["fails"]]
-        gain = f", {points(row['gain'])} against the run" if row["gain"] and what else ""
-        start = f"without {what}" if what else "as it was"
-        lines.append(f"{start}, seed {row['seed']}: {result}{gain}")
-    return "\n".join(lines)
+def print_log(options: Options) -> int:
+    """Print what the log of another trainer says."""
+    if options.run is not None:
+        raise UsageError(f"--log reads a file in place of a run: leave {options.run} out")
+    from flowzoo.baselines.why.log import log_lines
 
-
-def _headline(facts: Mapping[str, Any]) -> str:
-    undecided = ", ".join(facts["remaining"])
-    return {
-        "sound": "sound: it did not fall, and no settings that can be put back cost it accuracy",
-        "explained": "a fall" if facts["fell"] else "no fall, but an end that settings hold down",
-        "not in the settings": "not in your settings: the model, the task or the algorithm",
-        "undecided": f"undecided: these remain: {undecided}",
-    }[facts["verdict"]]
+    lines = log_lines(Path(options.log))
+    print(json.dumps({"lines": lines}) if options.json else "\n".join(lines))
+    return 0

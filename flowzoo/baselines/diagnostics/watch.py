@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.pay import has_pay
@@ -146,43 +147,36 @@ class Watch:
 
     def _test(self, name: str, course: Sequence[Floats]) -> list[FallAlarm]:
         logs: list[float] = []
-        best: tuple[float, _Level] | None = None
+        best: tuple[float, Floats, int] | None = None
         for count in ENDS:
-            levels = _levels(course[: len(course) - count])
-            if not levels:
+            levels, ends = _levels(course[: len(course) - count])
+            if not ends:
                 continue
-            end = _mean(course[-count:])
-            evidence = _log_e_values(np.stack([level.values for level in levels]) - end)
-            logs.append(float(np.logaddexp.reduce(evidence)) - math.log(len(levels)))
-            clearest = max(zip(evidence.tolist(), levels, strict=True), key=lambda pair: pair[0])
-            best = clearest if best is None else max(best, clearest, key=lambda pair: pair[0])
+            evidence = _log_e_values(levels - _mean(course[-count:]))
+            logs.append(float(np.logaddexp.reduce(evidence)) - math.log(len(ends)))
+            index = int(evidence.argmax())
+            if best is None or evidence[index] > best[0]:
+                best = float(evidence[index]), levels[index], ends[index]
         if best is None:
             return []
+        _, level, end = best
         mixed = float(np.logaddexp.reduce(logs)) - math.log(len(logs))
         weighted = mixed + _log_weight(len(course) - 1)
         self._logs[name] = float(np.logaddexp(self._logs[name], weighted))
         log_chance = math.log(len(self._measures)) - self._logs[name]
-        level = best[1]
-        low = all(_is_low(level.values - values) for values in course[-2:])
+        low = all(_is_low(level - values) for values in course[-2:])
         if log_chance > math.log(RATE) or not low:
             return []
-        before, since = float(np.nanmean(level.values)), len(course) - 1
-        while since - 1 > level.end and np.nanmean(course[since - 1]) <= before - MARGIN:
+        before, since = float(np.nanmean(level)), len(course) - 1
+        while since - 1 > end and np.nanmean(course[since - 1]) <= before - MARGIN:
             since -= 1
         now = float(np.nanmean(course[-1]))
         return [
             FallAlarm(
                 role_of_measure(name), _measure_words(name), self._steps[since], self._steps[-1],
-                self._steps[level.end], before, now, math.exp(log_chance),
+                self._steps[end], before, now, math.exp(log_chance),
             )
         ]  # fmt: skip
-
-
-class _Level(NamedTuple):
-    values: Floats
-    """Means by problem of some evaluations in a row."""
-    end: int
-    """The last of these evaluations."""
 
 
 def fall_alarms(rows: Iterable[Row]) -> list[FallAlarm]:
@@ -217,13 +211,14 @@ def _log_weight(index: int) -> float:
     return -block * math.log(2) - math.log(length)
 
 
-def _levels(course: Sequence[Floats]) -> list[_Level]:
+def _levels(course: Sequence[Floats]) -> tuple[Floats, list[int]]:
+    """Means by problem of some evaluations in a row, and the last evaluation of each."""
     first = max(0, len(course) - LOOK_BACK)
-    return [
-        _Level(_mean(course[end + 1 - count : end + 1]), end)
-        for count in LEVELS
-        for end in range(first + count - 1, len(course))
-    ]
+    earlier = np.stack(course[first:]) if course else np.empty((0, 0))
+    counts = [count for count in LEVELS if count <= len(earlier)]
+    means = [sliding_window_view(earlier, count, axis=0).mean(axis=-1) for count in counts]
+    ends = [end for count in counts for end in range(first + count - 1, len(course))]
+    return (np.concatenate(means) if means else earlier), ends
 
 
 def _mean(evaluations: Sequence[Floats]) -> Floats:
@@ -234,7 +229,9 @@ def _mean(evaluations: Sequence[Floats]) -> Floats:
 def _log_e_values(gaps: Floats) -> Floats:
     """Logarithm of the e-value of every row of differences against a mean of `MARGIN` or less."""
     bets = np.where(np.isfinite(gaps), gaps - MARGIN, 0.0)  # none on a problem without a value
-    logs = np.stack([np.log1p(stake * bets).sum(axis=-1) for stake in STAKES])
+    # Products of 64 factors, each from 0.03 to 2, have a finite logarithm: one for 64 problems.
+    bets = np.pad(bets, ((0, 0), (0, -bets.shape[1] % 64))).reshape(len(bets), -1, 64)
+    logs = np.stack([np.log((1 + stake * bets).prod(axis=-1)).sum(axis=-1) for stake in STAKES])
     return np.logaddexp.reduce(logs, axis=0) - math.log(len(STAKES))
 
 

@@ -38,6 +38,7 @@ from flowzoo.baselines.training.metrics import progress, set_evaluations
 MIN_ITEMS = 30  # items below which a bootstrap over them is unreliable
 ENOUGH = LAST + 2  # evaluations of a run that has a terminal accuracy and can have a cliff
 SWING = 0.10  # fall and rise of a swing
+STEADY = 3.0  # standard errors of a fall at every evaluation
 FINE = 0.10
 """Fall that a test must find (with probability 0.8) before a page says that there is none."""
 GOOD_COVERAGE = 10
@@ -59,10 +60,32 @@ def cliff(run: RunData, _: Facts) -> RunFindings:
     findings = [cliff_finding(facts, run.measure)]
     if facts["verdict"] not in FELL:
         findings += swing_findings(run)
+        findings = find_steady_fall(run) or findings
     return RunFindings({"cliff": facts, "accuracy": table}, findings)
 
 
-def watched(run: RunData, _: Facts) -> RunFindings:
+def find_steady_fall(run: RunData) -> list[Finding]:
+    """Report a run whose every evaluation after its best is lower than the one before."""
+    scores = run.scores
+    if len(scores) < EARLIEST or len(scores[0]) < MIN_ITEMS or not np.isfinite(scores).all():
+        return []
+    means = scores.mean(axis=1)
+    best = int(means.argmax())
+    after, gaps = means[best:], scores[best] - scores[-1]
+    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    steady = len(after) > 2 and bool((np.diff(after) < 0).all())
+    if not steady or gaps.mean() < SWING or gaps.mean() <= STEADY * error:
+        return []
+    text = (
+        f"It went from {percent(means[best])} at step {run.steps[best]} down to "
+        f"{percent(means[-1])} at the end, lower at each of {len(after) - 1} evaluations: by "
+        f"{points(float(gaps.mean()))} points, standard error {points(error)}."
+    )
+    title = f"{run.measure.capitalize()} fell at every evaluation after its best"
+    return [Finding("bad", title, text, "fall")]
+
+
+def watch(run: RunData, _: Facts) -> RunFindings:
     """Report what the watch has said, the first alarm of every role."""
     backs = {row["step"]: row[ROLLBACK] for row in run.rows if ROLLBACK in row}
     findings: list[Finding] = []

@@ -288,7 +288,7 @@ def distance_moved(run: RunData) -> list[Finding]:
         f"One iteration moved {moves}. Trust regions in use stop at 0.01 to 0.05 nats. A smaller "
         "--lr, or fewer --updates where an iteration takes several optimizer steps, moves it less."
     )
-    return [Finding("warn", "Large updates", text)]
+    return [Finding("warn", "Large updates", text, "large update")]
 
 
 class Distance(TypedDict):

@@ -18,7 +18,7 @@ from flowzoo.baselines.report import (
     rewards,
     roles,
 )
-from flowzoo.baselines.report.diagnosis import diagnose
+from flowzoo.baselines.report.diagnosis import diagnose, read_explanation
 from flowzoo.baselines.report.findings import LEVELS, STAGES, Finding, FindingSource
 from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
 from flowzoo.baselines.run.reading import RunData, sharing_words
@@ -29,7 +29,7 @@ from flowzoo.baselines.settings.layers import AUTOMATIC, PLAIN
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
     FindingSource(accuracy.cliff, ("fall",), "team"),
-    FindingSource(accuracy.watched, ("alarm",), "team"),
+    FindingSource(accuracy.watch, ("alarm",), "team"),
     FindingSource(pay.pay),
     FindingSource(
         roles.health,
@@ -47,7 +47,7 @@ FINDINGS = (
     FindingSource(rewards.rewards, ("hacked", "parted"), "cause"),
     FindingSource(gradients.captures),
     FindingSource(roles.swaps),
-    FindingSource(health.health, stage="cause"),
+    FindingSource(health.health, ("large update",), "cause"),
 )
 """Questions of a report, in order; a source sees the facts of the earlier ones."""
 CODES = tuple(code for source in FINDINGS for code in source.codes)
@@ -66,7 +66,7 @@ ORDER = [*LEVELS]  # levels, the most urgent first
 
 def run_facts(run: RunData) -> dict[str, Any]:
     """The facts of one run; `page/run.js` shows them."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"why": read_explanation(run)}
     staged: list[tuple[int, int, Finding]] = []
     for source in FINDINGS:
         result = source.find(run, facts)
@@ -75,12 +75,13 @@ def run_facts(run: RunData) -> dict[str, Any]:
         staged += [(ORDER.index(finding.level), stage, finding) for finding in result.findings]
     # The most urgent first; of one level causes first, then roles, then the team.
     findings = [finding for *_, finding in sorted(staged, key=lambda row: row[:2])]
+    changed = [row for row in changed_settings(run.settings) if row[0] not in RESOLVED]
     return facts | {
         "name": run.name,
         "task": run.task,
         "settings": dict(run.settings),
         "sharing": sharing_words(run.settings),
-        "changed": [row for row in changed_settings(run.settings) if row[0] not in RESOLVED],
+        "changed": changed,
         "resolved": [row for row in changed_settings(run.settings) if row[0] in RESOLVED],
         "grading": dict(run.grading),
         "provenance": dict(run.provenance),
@@ -89,7 +90,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "roles": run.roles,
         "policies": run.policies,
         "branches": branches(run),
-        "diagnosis": diagnose(run, facts, findings),
+        "diagnosis": diagnose(run, facts, findings, changed),
         "findings": [finding.as_facts() for finding in findings],
         "grams": gram_tables(run),
         "amplification": amplification_facts(run),

@@ -15,6 +15,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.options import EvaluationOptions, ProcessOptions, ScaleOptions
 from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.baselines.why.words import FUNCTIONS
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import describe_run
@@ -26,7 +27,6 @@ GROUNDS = {
     "steps", "token_budget", "stop_at", "on_collapse", "stop_patience",
 }  # fmt: skip
 """Settings that say what is learned, for how long, where, and how it is measured."""
-FUNCTIONS = ("reward", "loss", "advantage_function", "callback")
 
 
 class Unit(NamedTuple):
@@ -109,7 +109,8 @@ def open_case(run: RunData) -> ReversibleRun:
         )
     PERMISSION.note(f"{where}/run.json", run.settings)
     given = _record_differences(run.settings)
-    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed", "alert")}
+    given.pop("alert", None)  # no rerun is news
+    grounds = {k: v for k, v in given.items() if k in GROUNDS and k not in ("out", "seed")}
     units = [unit for name, value in given.items() if name not in GROUNDS
              for unit in _split(name, value)]  # fmt: skip
     units.sort(key=lambda unit: (unit.setting not in FUNCTIONS, unit.setting))

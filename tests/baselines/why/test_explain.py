@@ -14,6 +14,7 @@ from flowzoo.errors import UsageError
 ARGUMENTS = [
     "train", "single", "--model", "pocket:xs", "--steps", "5", "--eval-every", "1",
     "--eval-problems", "80", "--eval-max-tokens", "40", "--threads", "1", "--lr", "2e-2",
+    "--alert", "true",
 ]  # fmt: skip
 
 
@@ -46,6 +47,14 @@ def test_the_rate_is_found_and_a_change_that_was_run_mends(fallen, capsys):
     mended = next(row for row in facts["reruns"] if row["left_out"] and row["seed"] == 0)
     assert mended["gain"]["low"] > 0
     assert digests(fallen) == before
+
+
+def test_a_run_without_checkpoints_is_explained_from_its_start_and_alerts_nobody(fallen, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(fallen, run, ignore=shutil.ignore_patterns("step-*"))
+    case = open_case(read_run(run, "run"))
+    assert [str(unit) for unit in case.units] == ["--lr 0.02"]
+    assert case.config(case.units, 1).alert == ""
 
 
 @pytest.mark.parametrize("case", ["unfinished", "versions", "evaluations", "prompts"])
