@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import ExitError, FlowzooError, missing_module
@@ -157,7 +158,9 @@ def _log_to_stderr(level: int) -> None:
     logger.setLevel(level)
 
 
-def print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Print an error that ends the process, without secrets."""
     import traceback
 
