@@ -155,10 +155,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(HEAD_S, self._refuse_slow)
 
     def _end_wait(self) -> None:
-        self._deadline = _ended(self._deadline)
+        self._deadline = _cancel(self._deadline)
 
     def _end_stall(self) -> None:
-        self._stall = _ended(self._stall)
+        self._stall = _cancel(self._stall)
 
     def _make_room(self) -> None:
         others = (other for other in self.connections if other is not self)
@@ -214,6 +214,6 @@ def _is_idle(connection: Any) -> bool:
     return connection.is_idle and not connection.transport.is_closing()
 
 
-def _ended(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
