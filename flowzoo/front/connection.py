@@ -161,8 +161,14 @@ class BoundedConnection(HttpToolsProtocol):
         self._stall = _cancel(self._stall)
 
     def _make_room(self) -> None:
-        others = (other for other in self.connections if other is not self)
-        idle = next((other for other in others if _is_idle(other)), None)
+        others: list[Any] = [
+            other
+            for other in self.connections
+            if other is not self and not other.transport.is_closing()
+        ]
+        if len(others) < self.front.most_connections:
+            return
+        idle = next((other for other in others if other.is_idle), None)
         if idle is not None:
             idle._drop("no room")
             return
@@ -208,10 +214,6 @@ class BoundedConnection(HttpToolsProtocol):
     def _drop(self, reason: str) -> None:
         self.front.tally.drops[reason] += 1
         self.transport.abort()
-
-
-def _is_idle(connection: Any) -> bool:
-    return connection.is_idle and not connection.transport.is_closing()
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
