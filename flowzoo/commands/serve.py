@@ -119,11 +119,11 @@ def read_key(option: str) -> str:
             "--api-key takes a file, as @FILE: every user of this machine can read a key on the "
             f"command line. Write it to a file, or set {KEY_VARIABLE}."
         )
-    place, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "")
+    source, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "")
     if option:
-        place = option[1:]
+        source = option[1:]
         try:
-            with Path(place).open("rb") as file:
+            with Path(source).open("rb") as file:
                 key = file.read(2**12).decode("latin-1").strip()
         except OSError as error:
             raise UsageError(f"--api-key {option} cannot be read: {error.strerror}") from None
@@ -131,6 +131,6 @@ def read_key(option: str) -> str:
             raise UsageError(f"--api-key {option}: the file is empty, expected a key")
     if not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError(
-            f"the API key in {place} must have only printable ASCII characters without spaces"
+            f"the API key in {source} must have only printable ASCII characters without spaces"
         )
     return key

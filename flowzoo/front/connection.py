@@ -155,14 +155,20 @@ class BoundedConnection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(HEAD_S, self._refuse_slow)
 
     def _end_wait(self) -> None:
-        self._deadline = _ended(self._deadline)
+        self._deadline = _cancel(self._deadline)
 
     def _end_stall(self) -> None:
-        self._stall = _ended(self._stall)
+        self._stall = _cancel(self._stall)
 
     def _make_room(self) -> None:
-        others = (other for other in self.connections if other is not self)
-        idle = next((other for other in others if _is_idle(other)), None)
+        others: list[Any] = [
+            other
+            for other in self.connections
+            if other is not self and not other.transport.is_closing()
+        ]
+        if len(others) < self.front.most_connections:
+            return
+        idle = next((other for other in others if other.is_idle), None)
         if idle is not None:
             idle._drop("no room")
             return
@@ -210,10 +216,6 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def _is_idle(connection: Any) -> bool:
-    return connection.is_idle and not connection.transport.is_closing()
-
-
-def _ended(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

@@ -37,8 +37,8 @@ class Front:
 
     def __init__(self, routes: Mapping[str, Handler]) -> None:
         """Take the handlers by method and path, of which the last part may be `*`."""
-        own = {"GET /health": self._health, "GET /metrics": self._metrics}
-        self.routes: dict[str, Handler] = {**routes, **own}
+        common = {"GET /health": self._health, "GET /metrics": self._metrics}
+        self.routes: dict[str, Handler] = {**routes, **common}
         self.tally, self.ending, self.connections = Tally(), False, set[Any]()
         self._room = BodyRoom(MOST_INCOMING)
 
@@ -91,8 +91,8 @@ class Front:
         for name in names:
             if handler := self.routes.get(f"{method} {name}"):
                 return handler
-        places = [place.split(" ") for place in self.routes]
-        allowed = [known for known, name in places if name in names]
+        pairs = [route.split(" ") for route in self.routes]
+        allowed = [other for other, name in pairs if name in names]
         message = f"There is no {method} {path:.200}: there are {', '.join(self.routes)}."
         if allowed:
             headers = {"Allow": ", ".join(allowed)}
@@ -126,8 +126,8 @@ def check_local(request: HttpRequest) -> None:
 @functools.lru_cache(64)
 def is_local(host: str) -> bool:
     """True if the header `Host` names this machine."""
-    found = _HOST.fullmatch(host)
-    name = (found[1] or found[2]).lower() if found else ""
+    match = _HOST.fullmatch(host)
+    name = (match[1] or match[2]).lower() if match else ""
     try:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:

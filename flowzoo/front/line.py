@@ -20,66 +20,66 @@ class WaitingLine:
     """Slots of work, and the requests that wait for them, in their order."""
 
     def __init__(self, slots: int, most: int) -> None:
-        """Make a line of at most `most` requests before so many slots."""
+        """Make a line of at most `most` requests that wait for `slots`."""
         self.slots, self.most, self.used = slots, most, 0
         self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._mean_s: float | None = None  # of a slot's use
 
     @property
     def retry_s(self) -> int:
-        """Seconds after which a request that is refused now may find a place, as measured."""
+        """Seconds after which a request that is refused now may find a slot, as measured."""
         ahead = self.used + sum(count for count, _ in self.waiting)
         wait = (self._mean_s or 0.0) * ahead / self.slots
         return min(max(1, math.ceil(wait)), _LONGEST_RETRY_S)
 
     def refusal(self, status: int = 429) -> RefusalError:
-        """The error for a request that finds no place."""
+        """The error for a request that finds no slot."""
         message = f"{self.used} answers are under way and {len(self.waiting)} requests wait"
         headers = {"Retry-After": str(self.retry_s)}
         return RefusalError(status, "too_many_requests", f"{message}: try again.", headers=headers)
 
-    async def enter(self, count: int, gone: asyncio.Future[Any], seconds: float) -> None:
+    async def enter(self, count: int, departure: asyncio.Future[Any], seconds: float) -> None:
         """Wait for slots, which `leave` gives back.
 
         Raises:
             RefusalError: the line is full, or no slot came within the time.
-            ClientGoneError: `gone` was done before.
+            ClientGoneError: `departure` was done before.
         """
         if not self.waiting and self.used + count <= self.slots:
             self.used += count
             return
         if len(self.waiting) >= self.most:
             raise self.refusal()
-        place = count, asyncio.get_running_loop().create_future()
-        self.waiting.append(place)
+        entry = count, asyncio.get_running_loop().create_future()
+        self.waiting.append(entry)
         try:
             await asyncio.wait(
-                (place[1], gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                (entry[1], departure), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            if gone.done():
+            if departure.done():
                 raise ClientGoneError
-            if not place[1].done():
+            if not entry[1].done():
                 raise self.refusal(503)
-            place[1].result()
+            entry[1].result()
         except BaseException:
-            if place in self.waiting:
-                self.waiting.remove(place)
-            elif not place[1].cancelled() and place[1].exception() is None:
+            if entry in self.waiting:
+                self.waiting.remove(entry)
+            elif not entry[1].cancelled() and entry[1].exception() is None:
                 self.used -= count
             self._move()
             raise
 
     def leave(self, count: int, seconds: float) -> None:
-        """Give slots back after so many seconds."""
+        """Give slots back after `seconds`."""
         self.used -= count
         mean = self._mean_s
         self._mean_s = seconds if mean is None else mean + _WEIGHT * (seconds - mean)
         self._move()
 
     @asynccontextmanager
-    async def slot(self, gone: asyncio.Future[Any], seconds: float) -> AsyncIterator[None]:
+    async def slot(self, departure: asyncio.Future[Any], seconds: float) -> AsyncIterator[None]:
         """Hold a slot."""
-        await self.enter(1, gone, seconds)
+        await self.enter(1, departure, seconds)
         start = monotonic()
         try:
             yield

@@ -56,7 +56,7 @@ def main() -> int:
         ):
             seed, counts = 0, {200: 0}
             while sum(counts.values()) < given.requests:
-                done = fuzz(front, 1000, seed, "fuzzing" if seed else "coverage,fuzzing")
+                done = fuzz(front, 200, seed, "fuzzing" if seed else "coverage,fuzzing")
                 seed, counts = seed + 1, statuses(front)
                 if done.returncode:
                     print(done.stdout)

@@ -96,6 +96,7 @@ def test_a_client_that_leaves_ends_the_request_that_is_answered_and_those_behind
 
 
 def test_idle_connections_make_room_and_busy_ones_do_not(monkeypatch):
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 600.0)
     front = Trial()
     front.most_connections = 3
     with listening(front) as port:
