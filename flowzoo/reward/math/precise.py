@@ -8,6 +8,7 @@ nodes are bounded.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -292,7 +293,8 @@ class TreeEvaluation:
         if op == "add":
             return self.sum([self.value(arg, bound) for arg in args])
         if op == "mul":
-            return self.context.fprod(self.value(arg, bound) for arg in args)
+            factors = [self.value(arg, bound) for arg in args]
+            return math.prod(factors) if self.is_rough else self.context.fprod(factors)
         if op == "pow":
             return self.real(self.power(self.value(args[0], bound), self.value(args[1], bound)))
         if op == "bind":
@@ -345,16 +347,19 @@ class TreeEvaluation:
             if context.re(exponent) > 0:
                 return context.zero
             raise UnreliableValueError
+        if self.is_rough:
+            result = base**exponent
+            if not 1 / _LARGE < abs(result) < _LARGE:
+                raise UnreliableValueError
+            self.is_sharp = self.is_sharp and abs(result - 1) > _LOST
+            return result
         if self.vanishes and context.re(exponent * context.log(base)) < -1e6:
             return context.zero
         if not self.vanishes:
             self.check_level("exp", exponent * context.log(base))
         if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
             raise UnreliableValueError
-        result = context.power(base, exponent)
-        if self.is_rough and not 1 / _LARGE < abs(result) < _LARGE:
-            raise UnreliableValueError
-        return result
+        return context.power(base, exponent)
 
     def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, Any]) -> Any:
         """The value of a function."""
@@ -363,7 +368,7 @@ class TreeEvaluation:
         first = values[0] if values else context.zero
         spend(_COSTS.get(name, 0))
         if name in _KNOWN:
-            if abs(first) > _MOST.get(name, 1e12):
+            if abs(first) > _MOST.get(name, 1e6 if self.is_rough else 1e12):
                 raise UnreliableValueError
             if not self.vanishes:
                 self.check_level(name, first)

@@ -1,7 +1,8 @@
 r"""Comparison of two expressions as functions, by values at points.
 
-Values in doubles only show where to look. Verdicts come from values at growing precision, where a
-zero difference shrinks with every digit and another one stays, so no tolerance is needed.
+Values in doubles that are far apart reject, if no digits were lost. All else is decided by values
+at growing precision, where a zero difference shrinks with every digit and another one stays, so no
+tolerance is needed.
 """
 
 from __future__ import annotations
@@ -222,6 +223,7 @@ _SHRINKS: Final = -25
 _SLACK: Final = 5  # last digits of a precision that rounding may affect
 _ENOUGH: Final = 3
 _NEAR: Final = 1e-12  # relative difference of doubles that rounding explains
+_APART: Final = 1e-2  # one that it never explains without a loss of digits
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
 _BRANCHED: Final = names("ln arcsin arccos arctan arccot arcsec arccsc arsinh arcosh artanh erf")
@@ -372,10 +374,11 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
         except UnreliableValueError:
             unclear.append(point)
             continue
-        is_near = abs(x.value - y.value) <= _NEAR * max(abs(x.value), abs(y.value))
-        if not is_near and _at(a, b, point) is False:
+        apart = abs(x.value - y.value) / (max(abs(x.value), abs(y.value)) or 1)
+        is_sharp = x.is_sharp and y.is_sharp
+        if (apart > _APART and is_sharp) or (apart > _NEAR and _at(a, b, point) is False):
             return False
-        (close if is_near and x.is_sharp and y.is_sharp else unclear).append(point)
+        (close if apart <= _NEAR and is_sharp else unclear).append(point)
     real = [point for point in close if point.is_real]
     other = [point for point in close if not point.is_real]
     first = [*real[:1], *other[:1], *real[1:2], *other[1:2]]
