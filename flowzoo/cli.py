@@ -14,12 +14,14 @@ import io
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
+from flowzoo.provenance import redact, usable_cores
 from flowzoo.start import is_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -91,8 +93,6 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 def set_environment() -> None:
     """Set defaults of variables that libraries read on import; variables that are set stay."""
     # Threads: as many as this process may use, which in a container is fewer than the machine has.
-    from flowzoo.provenance import usable_cores
-
     threads = os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
     os.environ.setdefault("MKL_NUM_THREADS", threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -162,10 +162,6 @@ def print_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Print an error that ends the process, without secrets."""
-    import traceback
-
-    from flowzoo.provenance import redact
-
     sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
 
 
@@ -174,16 +170,12 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
-        from flowzoo.provenance import redact
-
         return redact(super().format(record))
 
 
 def _print_error(error: FlowzooError | OSError) -> None:
     from rich.console import Console
     from rich.text import Text
-
-    from flowzoo.provenance import redact
 
     message = "; ".join([str(error), *getattr(error, "__notes__", ())])
     message = " ".join(redact(message).split())  # messages of other libraries have several lines

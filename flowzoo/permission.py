@@ -1,4 +1,4 @@
-"""Which code a command may load: what its own words name, and what this user has run before.
+"""The code that a command may load: what its own words name, and what this user has run before.
 
 Code that only files name (a run's record, a TOML file) is listed with its file and digest, and not
 loaded without `--trust`. What a command loads is noted in the user's cache folder, by the path and
@@ -99,14 +99,14 @@ class Permission:
         if self._line is None:
             self._has_granted = True
             for file in files:
-                self.own(Path(file))
+                self.note_own(Path(file))
         elif not (files and all(_is_known(_key_of_file(Path(file))) for file in files)):
             raise UsageError(
                 f"{' and '.join(files) or 'a file'} sets {setting} to {value}, and the command "
                 f"line does not: {effect}. {_REMEDY}"
             )
 
-    def own(self, path: Path) -> None:
+    def note_own(self, path: Path) -> None:
         """Note that a file with a value that needs permission is this user's own."""
         if self._is_command and self._has_granted:
             _remember(_key_of_file(path), str(path))
@@ -154,10 +154,10 @@ def _key_of_code(name: str) -> str:
     source = _source(name)
     if source is not None:
         return _key(name.rpartition(":")[2], source)
-    words: list[str] = []
+    parts: list[str] = []
     with suppress(ValueError):
-        words = shlex.split(name)
-    return _key(f"{name}\0{os.getcwd()}", *(Path(word) for word in words if Path(word).is_file()))
+        parts = shlex.split(name)
+    return _key(f"{name}\0{os.getcwd()}", *(Path(part) for part in parts if Path(part).is_file()))
 
 
 def _key_of_file(path: Path) -> str:

@@ -17,7 +17,7 @@ _log = logging.getLogger("flowzoo")
 
 
 class WatchedCalls:
-    """Names calls that run long, from a thread of its own, which starts with the first call."""
+    """Names calls that run long, from a separate thread, which starts with the first call."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[tuple[str, float]]] = {}  # by thread, the inner ones last
@@ -39,15 +39,15 @@ class WatchedCalls:
             yield
 
     def _watch(self) -> None:
-        told: dict[tuple[str, float], float] = {}
+        due: dict[tuple[str, float], float] = {}
         while True:
             time.sleep(min(_LOOK_S, LONG_S / 4))
             now = time.monotonic()
             calls = [call for of_thread in [*self._open.values()] for call in of_thread[-1:]]
-            told = {call: told.get(call, LONG_S) for call in calls}
+            due = {call: due.get(call, LONG_S) for call in calls}
             for name, start in calls:
-                if now - start >= told[name, start]:
-                    told[name, start] *= 2
+                if now - start >= due[name, start]:
+                    due[name, start] *= 2
                     _log.warning(
                         "%s has run for %.0f s: if it does not end, press Ctrl-C", name, now - start
                     )

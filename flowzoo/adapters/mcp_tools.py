@@ -6,9 +6,9 @@
     reply = yield Ask("solver_0", chat, parse, tools=source.tools())
     result = yield UseTool(reply.tool_calls[0], source)    # result.text
 
-The server runs with the user's rights, outside the sandbox. It inherits no secret variables but
-those of `variables`, and all that it starts ends with it. Several episodes may ask it at the same
-time, so a result must depend on its call alone.
+The server runs with the user's rights, outside the sandbox. Of secret variables it inherits only
+`variables`, and all that it starts ends with it. Several episodes may ask it at the same time, so a
+result must depend on its call alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mcp.types import (
 
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
-from flowzoo.sandbox.children import inherited, kept
+from flowzoo.sandbox.children import inherited, keeper_command
 
 MOST_TOOLS = 128
 """Most tools of a server, and most pages that it may list them on."""
@@ -70,7 +70,7 @@ class _Server:
                 self._session.set_exception(error)
 
     async def _serve(self) -> None:
-        program, *args = kept(self._command, MOST_MESSAGE)
+        program, *args = keeper_command(self._command, MOST_MESSAGE)
         variables = inherited(self._variables)
         server = StdioServerParameters(command=program, args=args, env=variables)
         async with stdio_client(server) as streams, ClientSession(*streams) as session:

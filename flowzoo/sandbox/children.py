@@ -1,7 +1,7 @@
 """Start of commands of others: programs, servers of tools. They get few variables, and a keeper.
 
-`keeper.py` ends everything that a command has started when the command ends, when it is told to, or
-when this process is gone.
+`keeper.py` ends everything that a command has started: when the command ends, on SIGTERM, or when
+this process is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INHERITED = (
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
 
-def kept(command: Sequence[str], line_bytes: int = 0) -> list[str]:
+def keeper_command(command: Sequence[str], line_bytes: int = 0) -> list[str]:
     """The command line that runs a command under a keeper of this process.
 
     `line_bytes`: most bytes of a line on its standard output; 0: no limit.

@@ -1,8 +1,8 @@
 """Keeps one command and all that it starts: `python -I -S keeper.py PARENT LINE COMMAND...`.
 
-The command runs in a namespace of processes of its own where the machine allows it, and sees no
+The command runs in a separate namespace of processes where the machine allows it, and sees no
 other process there. When it ends, when the keeper gets SIGTERM, or when the process PARENT is gone,
-all that it has started is killed, daemons in sessions of their own as well. If LINE is not 0, a
+all that it has started is killed, daemons in other sessions as well. If LINE is not 0, a
 longer line on its standard output ends it, too. The keeper ends as the command did.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 import threading
@@ -31,7 +32,7 @@ def main() -> NoReturn:
     heard = {*_STOPS, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     streams = _insert_pipe() if most else ()
-    child, told = _start_apart(command) if _LINUX else (0, -1)
+    child, pipe = _start_apart(command) if _LINUX else (0, -1)
     child = child or _start_beside(command)
     relay = threading.Thread(target=_relay, args=(*streams, os.dup(2), most), daemon=True)
     _close_streams()
@@ -46,8 +47,8 @@ def main() -> NoReturn:
     _kill_all(child)
     if streams:
         relay.join(_KILL_S)
-    if told >= 0 and status is not None:
-        status = int(os.read(told, 16) or status)
+    if pipe >= 0 and status is not None:
+        status = int(os.read(pipe, 16) or status)
     _end_as(signal.SIGKILL if status is None else status)
 
 
@@ -96,7 +97,7 @@ def _start_apart(command: list[str]) -> tuple[int, int]:
     return 0, -1
 
 
-def _enter_namespace(command: list[str], told: int) -> None:
+def _enter_namespace(command: list[str], pipe: int) -> None:
     linux = _linux()
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     user, group = os.geteuid(), os.getegid()
@@ -113,13 +114,13 @@ def _enter_namespace(command: list[str], told: int) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
-    os.write(told, b"+")
+    os.write(pipe, b"+")
     child = _start_beside(command)
     _close_streams()
     ended, status = 0, 0
     while ended != child:
         ended, status = os.wait()
-    os.write(told, str(status).encode("ascii"))
+    os.write(pipe, str(status).encode("ascii"))
 
 
 def _start_beside(command: list[str]) -> int:
@@ -202,8 +203,6 @@ def _is_child(name: str) -> bool:
 def _end_as(status: int) -> NoReturn:
     number = status & 0x7F
     if number:
-        import resource
-
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)

@@ -11,7 +11,7 @@ import pytest
 from processes import commands_with, wait_for
 
 from flowzoo.sandbox import keeper
-from flowzoo.sandbox.children import kept
+from flowzoo.sandbox.children import keeper_command
 
 WAIT = "import time; time.sleep(600)"
 CHILD = f"subprocess.Popen([sys.executable, '-S', '-c', '{WAIT}', TOKEN]"
@@ -51,7 +51,7 @@ MODES = ("namespace", "plain")
 
 def line(mode: str, words: list[str], most: int = 0) -> list[str]:
     """The command line of a keeper, which in the mode `plain` is refused a namespace."""
-    command = kept(words, most)
+    command = keeper_command(words, most)
     if mode == "plain":
         at = command.index(str(Path(keeper.__file__)))
         folder = str(Path(keeper.__file__).parent)

@@ -193,7 +193,7 @@ class RunDirectory:
                 self.aside.take(path)
         with writing(path):
             write_json(path, sealed(self._record))
-        PERMISSION.own(path)
+        PERMISSION.note_own(path)
         return rows
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class Hook:
     """SHA-256 of the file that the function is written in."""
 
     def call(self, *given: Any, of: str = "") -> Any:
-        """Call the function; errors get a note with its name, and `of` what it was called."""
+        """Call the function; errors get a note with its name and `of`, its subject."""
         name = f"--{self.option} {self.name}{of}"
         with WATCHED.call(name):
             return call_noted(self.function, name, *given)

@@ -14,7 +14,7 @@ from typing import Any
 
 from flowzoo.envs.door.run import ProgramRun, ends_noticed
 from flowzoo.provenance import redact
-from flowzoo.sandbox.children import inherited, kept
+from flowzoo.sandbox.children import inherited, keeper_command
 
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
@@ -115,7 +115,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *kept(command), stdin=pipe, stdout=pipe, stderr=pipe, env=environment,
+            *keeper_command(command), stdin=pipe, stdout=pipe, stderr=pipe, env=environment,
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:

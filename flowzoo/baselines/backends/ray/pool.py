@@ -23,7 +23,7 @@ from flowzoo.baselines.backends.ray.cluster import (
     listed,
 )
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardKey
-from flowzoo.baselines.backends.ray.silence import Silence
+from flowzoo.baselines.backends.ray.silence import SilentWorkers
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
 
@@ -84,7 +84,7 @@ class RolloutPool:
         """Time since which a lost worker has not answered, by worker."""
         self._again: dict[int, float] = {}
         """Time at which a lost worker is called again, by worker."""
-        self._silence = Silence()
+        self._silence = SilentWorkers()
         self._turn = threading.Condition()
         self._led = False
         self._error: Exception | None = None
@@ -224,7 +224,7 @@ class RolloutPool:
             self._states[call.worker] = _WorkerState()
             self._again[call.worker] = time.monotonic() + PAUSE_S
         if call.shard is not None:
-            self._silence.answered(call.worker, time.monotonic() - call.since)
+            self._silence.take_answer(call.worker, time.monotonic() - call.since)
             self._take_shard(call.worker, call.shard, reply)
         elif call.weights is not None and reply is not None:
             self._states[call.worker].proved[call.policy] = call.weights.version

@@ -16,14 +16,14 @@ _NAMED, _GIVEN_UP = 10, 100
 _log = logging.getLogger("flowzoo")
 
 
-class Silence:
-    """How long workers play their shards, compared with the longest one that was answered."""
+class SilentWorkers:
+    """Compares how long workers play their shards with the longest one that was answered."""
 
     def __init__(self) -> None:
         self._longest = 0.0
         self._told: dict[int, float] = {}
 
-    def answered(self, worker: int, seconds: float) -> None:
+    def take_answer(self, worker: int, seconds: float) -> None:
         """Take note of an answer."""
         self._longest = max(self._longest, seconds)
         self._told.pop(worker, None)
