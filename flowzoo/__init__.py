@@ -72,7 +72,9 @@ class _WorkflowModules:
     A finder and a loader; the base classes in `importlib.abc` would take a tenth of the import.
     """
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
         is_workflow = package == "flowzoo" and name in _WORKFLOWS
         return ModuleSpec(fullname, cast(Any, self)) if is_workflow else None

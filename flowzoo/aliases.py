@@ -20,3 +20,5 @@ ResetOptions: TypeAlias = dict[str, Any]
 """`options` of `reset` of PettingZoo and Gymnasium."""
 ParamGroup: TypeAlias = dict[str, Any]
 """Parameters, and the options of a torch optimizer that they share."""
+DataRecord: TypeAlias = dict[str, Any]
+"""A row of a file of data as it was read, whose columns are its author's."""

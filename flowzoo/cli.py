@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import ExitError, FlowzooError, missing_module
@@ -119,7 +118,7 @@ def _run(arguments: tuple[str, ...]) -> int:
         return 2
 
 
-def _run_command(options: Any) -> int:
+def _run_command(options: object) -> int:
     module = importlib.import_module(type(options).__module__)
     title = f"`flowzoo {module.__name__.rpartition('.')[2]}`"
     if is_command():

@@ -76,7 +76,7 @@ def conditions(settings: type) -> Mapping[str, Only]:
     }
 
 
-def unmet_condition(policies: Sequence[Any], name: str, algorithm: Any = None) -> Only | None:
+def unmet_condition(policies: Sequence[object], name: str, algorithm: object = None) -> Only | None:
     """Condition of a field if it holds for no policy; `policies` are the settings of each."""
     condition = conditions(type(policies[0])).get(name)
     if condition is None or any(condition.holds(policy, algorithm) for policy in policies):
@@ -84,7 +84,7 @@ def unmet_condition(policies: Sequence[Any], name: str, algorithm: Any = None) -
     return condition
 
 
-def check_effects(policies: Sequence[Any], algorithm: Any = None, here: str = "") -> None:
+def check_effects(policies: Sequence[object], algorithm: object = None, here: str = "") -> None:
     """Refuse a field that differs from its default and has no effect on any policy.
 
     Args:
@@ -101,12 +101,12 @@ def check_effects(policies: Sequence[Any], algorithm: Any = None, here: str = ""
             raise UsageError(f"`{name}` is a setting {only.subject}, and {remedy}")
 
 
-def takes_words(kind: Any) -> bool:
+def takes_words(kind: object) -> bool:
     """True for `ByPolicy`."""
     return get_origin(kind) is Annotated and BY_POLICY in get_args(kind)
 
 
-def without_words(kind: Any) -> Any:
+def without_words(kind: object) -> Any:
     """Declared type of the value of one policy, of `ByPolicy`; other types as they are."""
     if not takes_words(kind):
         return kind
@@ -116,7 +116,7 @@ def without_words(kind: Any) -> Any:
 
 
 def check_declared(
-    settings: Any, written: Callable[[str], str] = "`{}`".format, *, by_policy: bool = True
+    settings: object, written: Callable[[str], str] = "`{}`".format, *, by_policy: bool = True
 ) -> None:
     """Check the fields of a dataclass, and of the dataclasses in it, against their declarations.
 
@@ -141,7 +141,7 @@ def check_declared(
         check_value(written(name), plain, kind)
 
 
-def check_value(label: str, value: Any, kind: Any) -> None:
+def check_value(label: str, value: object, kind: object) -> None:
     """Raise `UsageError` unless `value` is of the declared `kind`; messages name it `label`."""
     if not fits(value, kind):
         choices = choices_of(kind)
@@ -152,14 +152,14 @@ def check_value(label: str, value: Any, kind: Any) -> None:
         raise UsageError(fault)
 
 
-def members_of(kind: Any) -> tuple[Any, ...]:
+def members_of(kind: object) -> tuple[Any, ...]:
     """Types of a union; another type alone."""
     if get_origin(kind) is Annotated:
         return members_of(get_args(kind)[0])
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def read_text(text: str, kind: Any) -> Any:
+def read_text(text: str, kind: object) -> Any:
     """Read a value of the declared `kind` from a word of a command line or a list.
 
     Raises:
@@ -173,7 +173,7 @@ def read_text(text: str, kind: Any) -> Any:
     return next(member for member in members if member is not NoneType)(text)
 
 
-def fits(value: object, kind: Any) -> bool:
+def fits(value: object, kind: object) -> bool:
     """True if `value` is of the declared type, inside its bounds or not."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -196,7 +196,7 @@ def fits(value: object, kind: Any) -> bool:
     return checked is Any or not isinstance(checked, type) or isinstance(value, checked)
 
 
-def choices_of(kind: Any) -> tuple[Any, ...]:
+def choices_of(kind: object) -> tuple[Any, ...]:
     """Values of the `Literal` in a declaration; empty without one."""
     if get_origin(kind) is Literal:
         return get_args(kind)
@@ -242,7 +242,7 @@ def _faults(label: str, value: Any, kind: Any) -> Iterator[str]:
         yield f"{label} must be a finite number, got {value}"
 
 
-def _bound_faults(label: str, value: Any, bounds: tuple[Any, ...]) -> Iterator[str]:
+def _bound_faults(label: str, value: object, bounds: tuple[Any, ...]) -> Iterator[str]:
     limits = [
         (getattr(bound, field), holds, phrase)
         for bound in bounds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from flowzoo import extras
 
@@ -76,7 +76,7 @@ def unknown(kind: str, name: object, choices: Iterable[object], further: str = "
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}{more}.")
 
 
-def check_choice(kind: str, value: object, choices: Any) -> None:
+def check_choice(kind: str, value: object, choices: object) -> None:
     """Raise `UsageError` unless `value` is one of `choices`: a `Literal` alias, or a tuple."""
     allowed = choices if isinstance(choices, tuple) else get_args(choices)
     if value not in allowed:

@@ -23,7 +23,7 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
     if hasattr(frozen, "__post_init__"):
         raise TypeError(f"{frozen.__name__} has a __post_init__, which would not be called")
 
-    def close(instance: Any) -> None:
+    def close(instance: object) -> None:
         instance.__class__ = frozen
 
     columns: list[tuple[str, Any, Any]] = []

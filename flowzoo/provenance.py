@@ -72,7 +72,7 @@ def is_secret_name(name: str) -> bool:
     )
 
 
-def redact(value: Any) -> Any:
+def redact(value: object) -> Any:
     """A copy of `value` (mappings, sequences and scalars, nested) with every secret replaced."""
     # Under a secret name everything but None, "" and booleans becomes `"[redacted]"`. Tuples and
     # other sequences become lists; the input is not changed.
@@ -181,7 +181,7 @@ def _known_secrets() -> list[str]:
     return sorted((value for value in values if len(value) >= 8), key=lambda text: -len(text))
 
 
-def _redact(value: Any, secrets: list[str]) -> Any:
+def _redact(value: object, secrets: list[str]) -> Any:
     if isinstance(value, str):
         return _redact_text(value, secrets)
     if isinstance(value, Mapping):
@@ -200,7 +200,7 @@ def _replace(secret: str, text: re.Match[str]) -> str:
     return text[0].replace(secret, REDACTED)
 
 
-def _is_set(value: Any) -> bool:
+def _is_set(value: object) -> bool:
     # None, "" and booleans only say that there is one.
     return not (value is None or value == "" or isinstance(value, bool))
 

@@ -140,7 +140,7 @@ def main() -> None:
         completions: list[Any], completion_ids: list[list[int]], **kwargs: Any
     ) -> list[float]:
         callback.tokens = sum(len(ids) for ids in completion_ids)
-        if job.get("reward") == "length":  # as in `laptop_worker`: it makes replies longer
+        if job.get("reward") == "length":  # it makes replies longer
             return [len(completion[-1]["content"]) / 1000 for completion in completions]
         return [float(len(ids) % 2) for ids in completion_ids]
 

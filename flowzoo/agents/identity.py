@@ -78,7 +78,7 @@ class ModelIdentity:
     """Differences of that model from the one before."""
 
     @classmethod
-    def read(cls, record: Mapping[str, Any]) -> ModelIdentity:
+    def read(cls, record: Mapping[str, object]) -> ModelIdentity:
         """The identity whose fields a file of JSON holds."""
         values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in record.items()

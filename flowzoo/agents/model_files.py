@@ -158,7 +158,7 @@ def _read_metadata(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _reading(path: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
+def _reading(path: Path, metadata: Mapping[str, object]) -> Iterator[None]:
     # transformers, which raises errors of any type.
     need_module("torch", _PURPOSE)
     need_module("transformers", _PURPOSE)
@@ -193,7 +193,7 @@ def _special_tokens(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
-def _load_weights(path: Path, metadata: Mapping[str, Any]) -> Any:
+def _load_weights(path: Path, metadata: Mapping[str, object]) -> Any:
     # In float32, which holds each dequantized value exactly.
     import torch
     from transformers import AutoModelForCausalLM, GgufConfig, modeling_gguf_pytorch_utils
@@ -299,7 +299,7 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
         )
 
 
-def _card(path: Path, digest: str, metadata: Mapping[str, Any]) -> str:
+def _card(path: Path, digest: str, metadata: Mapping[str, object]) -> str:
     terms = metadata.get("general.license")
     head = f"---\nlicense: {json.dumps(terms)}\n---\n" if terms else ""
     name = metadata.get("general.name") or path.stem

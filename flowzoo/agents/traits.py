@@ -79,7 +79,7 @@ def weights_at(source: str) -> float:
         return math.inf
 
 
-def count_weights(config: Any) -> int:
+def count_weights(config: object) -> int:
     """Number of weights of a model of transformers; nothing is allocated."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -120,7 +120,7 @@ def borders_of(config: Any) -> list[int]:
     return sorted(size for size in borders if size < (context_of(config) or math.inf))
 
 
-def _has_two_sets(rope: Mapping[str, Any]) -> bool:
+def _has_two_sets(rope: Mapping[str, object]) -> bool:
     return any(rope.get(f"short_{part}") != rope.get(f"long_{part}") for part in _SETS)
 
 

@@ -138,7 +138,7 @@ class Argument:
                 return self.kinds[0](given[0])
         return tuple(self._value(text, self.tuple_kinds[0]) for text in given)
 
-    def _value(self, text: str, kind: Any) -> Any:
+    def _value(self, text: str, kind: object) -> Any:
         try:
             return read_text(text, kind)
         except ValueError:
@@ -180,7 +180,7 @@ def _class_docs(block: ast.AST, prefix: str) -> Iterator[tuple[str, Mapping[str,
             yield from _class_docs(statement, prefix)
 
 
-def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
+def arguments_of(options: type, defaults: object = None) -> list[Argument]:
     """Arguments of a dataclass, including nested ones; `defaults` is an instance."""
     hints, arguments = get_type_hints(options), list[Argument]()
     declared = declared_types(options)
@@ -205,7 +205,7 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
     return arguments
 
 
-def _default(field: Field[Any], defaults: Any) -> Any:
+def _default(field: Field[Any], defaults: object) -> Any:
     if defaults is not None:
         return getattr(defaults, field.name)
     return field.default if field.default_factory is MISSING else field.default_factory()
@@ -307,7 +307,7 @@ def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> U
     return UsageError(f"{command} has no option {written}.{hint} `{command} --help` lists all.")
 
 
-def check_given(arguments: Iterable[Argument], values: Mapping[str, Any], command: str) -> None:
+def check_given(arguments: Iterable[Argument], values: Mapping[str, object], command: str) -> None:
     """Raise `UsageError` if a required argument has no value; the message describes it."""
     missing = [
         f"{_invocation(argument)}: {argument.help.rstrip('.')}"

@@ -232,8 +232,8 @@ def measure(
     if options.against:
         before = comparison.results_in(problems, options.against)
         after = comparison.problem_results(problems, whole, records)
-        whole["against"] = comparison.paired_comparison(before, after)
-        whole["against"]["evaluation"] = str(options.against)
+        compared = comparison.paired_comparison(before, after)
+        whole["against"] = {**compared, "evaluation": str(options.against)}
     if store is not None:
         store.save_summary(whole)
     return whole

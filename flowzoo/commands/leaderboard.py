@@ -100,7 +100,7 @@ def run(options: Options) -> int:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def read_cells(table: Mapping[str, Any], where: str, out: Path) -> Iterator[BoardCell]:
+def read_cells(table: Mapping[str, object], where: str, out: Path) -> Iterator[BoardCell]:
     """The cells of a TOML table in the format of this module, each with a folder in `out`.
 
     Raises:
@@ -122,7 +122,7 @@ def read_cells(table: Mapping[str, Any], where: str, out: Path) -> Iterator[Boar
             yield cell
 
 
-def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _settings(table: Mapping[str, object], where: str) -> dict[str, Any]:
     settings = table.get("settings", {})
     if not isinstance(settings, dict):
         raise UsageError(f"`settings` in {where} must be a table, e.g. {{ n = 200 }}")
@@ -158,7 +158,7 @@ def _block_cells(
         yield BoardCell(name, " ".join(specs), tuple(args))
 
 
-def _arguments(settings: Mapping[str, Any]) -> Iterator[str]:
+def _arguments(settings: Mapping[str, object]) -> Iterator[str]:
     for name, value in settings.items():
         option = name.replace("_", "-")
         if isinstance(value, bool):

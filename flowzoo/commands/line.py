@@ -142,7 +142,7 @@ def options_of(command: str) -> Any:
     return module_of(command).Options
 
 
-def actions_of(options: Any) -> dict[str, Any]:
+def actions_of(options: object) -> dict[str, Any]:
     """Classes of a command's subcommands by name."""
     hint = get_type_hints(options).get("action")
     return {kind.__name__.lower(): kind for kind in get_args(hint)}

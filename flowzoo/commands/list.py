@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypedDict, get_args, get_type_hints
 
 from rich.console import Console
 from rich.table import Table
@@ -117,7 +117,7 @@ def describe_rows(rows: list[Row]) -> Table:
     return table
 
 
-def workflow_rows(entries: list[dict[str, Any]]) -> list[Row]:
+def workflow_rows(entries: Sequence[CatalogEntry]) -> list[Row]:
     """Table of the workflows; the first task of each is the default."""
     rows: list[Row] = []
     for entry in entries:
@@ -160,11 +160,23 @@ def package_rows() -> list[Row]:
     return rows
 
 
-def catalog() -> list[dict[str, Any]]:
-    """Facts of each loadable workflow; `package` provides it (None: flowzoo itself)."""
+class CatalogEntry(TypedDict):
+    """Facts of a workflow; `package` provides it (None: flowzoo itself)."""
+
+    name: str
+    roles: dict[str, int]
+    tasks: list[str]
+    default_task: str
+    presets: list[str]
+    summary: str
+    package: str | None
+
+
+def catalog() -> list[CatalogEntry]:
+    """Facts of each loadable workflow."""
     # A workflow supports a task if it supports the task's kind of answer.
     kinds = {name: task.kind for name, task in _load(task_names(), task_class).items()}
-    packages, entries = workflow_names(), list[dict[str, Any]]()
+    packages, entries = workflow_names(), list[CatalogEntry]()
     for name, workflow in _load(packages, workflow_class).items():
         summary = (workflow.__doc__ or "").strip().partition("\n")[0]
         tasks = [task for task, kind in kinds.items() if workflow.takes(kind)]

@@ -168,7 +168,7 @@ def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
     return [*line, *arguments(settings, CARRIED)]
 
 
-def overfitting_note(summary: Mapping[str, Any]) -> str:
+def overfitting_note(summary: Mapping[str, object]) -> str:
     """A remark if the held-out loss has risen again."""
     if summary["least_step"] == summary["steps"] or summary["stopped"]:
         return ""
@@ -178,7 +178,7 @@ def overfitting_note(summary: Mapping[str, Any]) -> str:
     )
 
 
-def step_note(row: Mapping[str, Any]) -> str:
+def step_note(row: Mapping[str, object]) -> str:
     """Loss of every policy in the latest step."""
     start = "learn/loss/"
     losses = [f"{value:.3f}" for name, value in sorted(row.items()) if name.startswith(start)]

@@ -104,7 +104,7 @@ def _ends(low: float, high: float, form: str) -> str:
     return f"95 % interval {low:{form}} to {high:{form}}"
 
 
-def pay_words(row: Mapping[str, Any]) -> str:
+def pay_words(row: Mapping[str, object]) -> str:
     """The held-out pay of every role in a row of metrics; empty without pay."""
     start = "eval/pay/"
     pays = [f"{name.removeprefix(start)} {row[name]:.3f}" for name in row if name.startswith(start)]

@@ -151,8 +151,6 @@ def run(options: Options) -> int:
 
 def print_deviations(rows: Sequence[PublishedField], *, as_json: bool) -> None:
     """Print the published settings of a bundled configuration and what this command would set."""
-    from flowzoo.baselines.settings.deviations import STATES
-
     if as_json:
         print(json.dumps([asdict(row) for row in rows]))
         return
@@ -164,7 +162,7 @@ def print_deviations(rows: Sequence[PublishedField], *, as_json: bool) -> None:
     for name in ("field", "published", "ours", "reason", "source"):
         table.add_column(name, overflow="fold")
     sources = list(dict.fromkeys(row.source for row in rows))
-    for row in sorted(rows, key=lambda row: STATES.index(row.state)):
+    for row in sorted(rows, key=lambda row: row.rank):
         reason = "none is stated" if row.state == "unstated" else row.reason
         number = sources.index(row.source) + 1
         cells = (row.field, row.published, row.value, reason, number)
@@ -298,7 +296,7 @@ def _with_interval(value: Sequence[float | None]) -> str:
     return text if None in ends else f"{text} ({ends[0]:.1f} to {ends[1]:.1f})"
 
 
-def step_note(row: Mapping[str, Any]) -> str:
+def step_note(row: Mapping[str, object]) -> str:
     """Reward and speed of the latest step."""
     if "reward/mean" not in row:
         return ""

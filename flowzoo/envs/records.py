@@ -268,7 +268,7 @@ def call_values(call: Call) -> dict[str, Any]:
     return dict(zip(_CALL_FIELDS, _call_row(call), strict=True))
 
 
-def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
+def changed_call(call: Call, changes: Mapping[str, object]) -> Call:
     """Fast path of `dataclasses.replace(call, **changes)`."""
     row = list(_call_row(call))
     for name, value in changes.items():
@@ -299,7 +299,7 @@ class _Fact:
     value: Any
 
 
-def _plain_fact(value: Any) -> Any:
+def _plain_fact(value: object) -> Any:
     # A fact as plain values; scripts may return any type.
     if value is None or type(value) in (bool, int, float, str):
         return value

@@ -126,7 +126,7 @@ class Ask(NamedTuple):
     """Most calls of the reply."""
 
 
-def refuse_truth(result: Any) -> bool:
+def refuse_truth(result: object) -> bool:
     """Refuse a result with a score as a condition, which would always hold."""
     raise TypeError(f"a {type(result).__name__} always holds as a condition: compare its score")
 

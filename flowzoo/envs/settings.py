@@ -55,7 +55,7 @@ def read_named(
     return values
 
 
-def add_setting(settings: dict[str, Any], name: str, value: Any, option: str = "") -> None:
+def add_setting(settings: dict[str, Any], name: str, value: object, option: str = "") -> None:
     """Add the value of a command's own option to the settings; None leaves it out."""
     if value is None:
         return
@@ -98,7 +98,7 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+def check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
     """Raise `UsageError` unless `value` is an integer from `low` to `high` (None: no limit)."""
     number = whole(value)
     if number is None or number < low or (high is not None and number > high):
@@ -106,7 +106,7 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None) -> Non
         raise UsageError(f"{name}: expected a whole number {limits}, got {value!r}.")
 
 
-def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
+def check_number(name: str, value: object, low: float, high: float = math.inf) -> None:
     """Raise `UsageError` unless `value` is a finite number within `low`..`high`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high:
@@ -114,7 +114,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
         raise UsageError(f"{name}: expected a number {limits}, got {value!r}.")
 
 
-def check_seed(seed: Any) -> int:
+def check_seed(seed: object) -> int:
     """Return `seed` as an int; integers of any library are valid."""
     number = whole(seed)
     if number is None:
@@ -122,7 +122,7 @@ def check_seed(seed: Any) -> int:
     return number
 
 
-def plain_integers(settings: Any) -> None:
+def plain_integers(settings: object) -> None:
     """Convert integers of other libraries in the fields of a frozen dataclass to int."""
     for name, value in vars(settings).items():
         if type(value) is not int and hasattr(value, "__index__") and not isinstance(value, bool):
@@ -131,7 +131,7 @@ def plain_integers(settings: Any) -> None:
                 object.__setattr__(settings, name, number)
 
 
-def plain_setting(value: Any) -> Any:
+def plain_setting(value: object) -> Any:
     """A setting as a plain value; a function by its name, since its repr has an address."""
     if isinstance(value, (str, int, float, bool, tuple)):
         return value

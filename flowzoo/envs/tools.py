@@ -33,7 +33,7 @@ _LISTS = "required", "enum", "anyOf"
 _TEXTS = {"title", "description", "default", "examples", "$schema"}
 
 
-def check_schema(schema: Any, path: str) -> None:
+def check_schema(schema: object, path: str) -> None:
     """Raise `UsageError` unless `value_fault` supports every keyword of `schema`."""
     if not isinstance(schema, Mapping):
         raise UsageError(f"{path}: expected a JSON schema, a dict, got {schema!r:.80}")
@@ -99,7 +99,7 @@ def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") 
     return ""
 
 
-def _same(value: Any, choice: Any) -> bool:
+def _same(value: object, choice: object) -> bool:
     # True equals 1 in Python, but not in JSON.
     return value == choice and isinstance(value, bool) == isinstance(choice, bool)
 
@@ -142,7 +142,7 @@ class Tool:
         """Make a tool from a schema; arguments are not checked."""
         return cls(**schema["function"], checked=False)
 
-    def fault(self, arguments: Mapping[str, Any]) -> str:
+    def fault(self, arguments: Mapping[str, object]) -> str:
         """Reason why the arguments are invalid; "" if they are valid."""
         return value_fault(arguments, self.parameters) if self.checked else ""
 

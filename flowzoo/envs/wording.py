@@ -44,7 +44,7 @@ def read_wording(path: str | Path) -> Wording:
     )
 
 
-def plain_texts(setting: str, given: Any) -> Texts:
+def plain_texts(setting: str, given: object) -> Texts:
     """Read texts by name from a mapping, pairs, or arguments NAME=TEXT."""
     pairs = given.items() if isinstance(given, Mapping) else given
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
@@ -60,7 +60,7 @@ def plain_texts(setting: str, given: Any) -> Texts:
     return tuple(sorted(texts.items()))
 
 
-def _two(pair: Any) -> tuple[Any, Any]:
+def _two(pair: object) -> tuple[Any, Any]:
     return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
 
 

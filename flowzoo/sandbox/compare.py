@@ -146,7 +146,7 @@ def _sets_match(
     return {_typed_key(item) for item in value} == {_typed_key(item) for item in expected}
 
 
-def _typed_key(value: Any) -> Any:
+def _typed_key(value: object) -> Any:
     """A hashable key that is equal exactly if type and value are, also for NaN."""
     if isinstance(value, float) and math.isnan(value):
         return float, "nan"
@@ -164,15 +164,15 @@ def _tokens(text: str) -> list[bytes]:
     return text.encode("utf-8", "surrogatepass").split()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return type(value) in (int, float, complex, bool, Fraction, Decimal)
 
 
-def _as_count(value: Any) -> Any:
+def _as_count(value: object) -> Any:
     return int(value) if type(value) is bool else value
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     return bool(value != value)
 
 
@@ -198,7 +198,7 @@ def floats_match(value: float, target: float, is_whole: bool, rule: Compare) -> 
     return abs(value - target) <= max(rule.absolute, min(share, NEAR_WHOLE) if is_whole else share)
 
 
-def _is_ordered(value: Any) -> bool:
+def _is_ordered(value: object) -> bool:
     return type(value) in (int, bool) or (type(value) is float and not math.isnan(value))
 
 

@@ -186,7 +186,7 @@ def show_text(output: bytes) -> str:
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     """Bounded repr of plain data; a note for ints with too many digits."""
     try:
         text = _SMALL.repr(value)

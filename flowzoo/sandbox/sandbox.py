@@ -49,7 +49,7 @@ _logged: set[str] = set()
 
 
 def make_backend(
-    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...] = ()
 ) -> Backend:
     """Make the named backend; its boxes have these packages."""
     spec = backend_spec(name)
@@ -59,7 +59,7 @@ def make_backend(
 
 
 def make_opener(
-    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...] = ()
 ) -> Opener:
     """Make the function that opens the backend; it has succeeded when a first box is ready."""
 
@@ -170,7 +170,7 @@ class Sandbox:
         workers: int | None = None,
         cache: int = 0,
         recycle_after: int = RECYCLE_AFTER,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         packages: Sequence[str] = (),
     ) -> None:
         self.packages = check_packages(packages)
@@ -438,7 +438,7 @@ def shared_sandbox(
     workers: int | None = None,
     cache: int = 0,
     recycle_after: int = RECYCLE_AFTER,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     packages: Sequence[str] = (),
 ) -> Sandbox:
     """Return the shared sandbox of this process with these settings, closed at exit."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import FELL, LAST
 from flowzoo.baselines.report.accuracy import ENOUGH, MIN_ITEMS
-from flowzoo.baselines.report.cells import CellData, Notes, captures, same_problems
+from flowzoo.baselines.report.cells import CaptureCount, CellData, Notes, captures, same_problems
 from flowzoo.baselines.report.comparisons import (
     MIN_SEEDS,
     Side,
@@ -126,7 +126,7 @@ def _estimate(one: BootstrapSample, other: BootstrapSample) -> dict[str, Any]:
     return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "levels": levels}
 
 
-def _captured(caught: Sequence[dict[str, Any]]) -> int:
+def _captured(caught: Sequence[CaptureCount]) -> int:
     """Runs in which the pair of roles that was captured most often was."""
     return max((pair["captured"] for pair in caught), default=0)
 

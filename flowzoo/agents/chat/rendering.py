@@ -77,7 +77,7 @@ def refuse(tokenizer: Any, fault: str) -> NoReturn:
     )
 
 
-def _read(result: JobResult, tokenizer: Any) -> list[str]:
+def _read(result: JobResult, tokenizer: object) -> list[str]:
     if result.status != "ok":
         refuse(tokenizer, _LIMITS[result.status])
     kind, value = json.loads(result.value.decode("utf-8", "surrogatepass"))

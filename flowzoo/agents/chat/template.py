@@ -385,7 +385,7 @@ class ChatTokenizer:
             lambda match: f"{match[0][0]}\u200b{match[0][1:]}", encodable(text)
         )
 
-    def _inert_all(self, value: Any) -> Any:
+    def _inert_all(self, value: object) -> Any:
         if isinstance(value, str):
             return self._inert(value)
         if isinstance(value, list):

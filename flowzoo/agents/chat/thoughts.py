@@ -96,7 +96,7 @@ def special_tokens(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
-def find_switch(tokenizer: Any, variables: Mapping[str, Any]) -> str:
+def find_switch(tokenizer: object, variables: Mapping[str, object]) -> str:
     """The variable of a chat template that switches thoughts; "" if none changes a prompt."""
     for name in SWITCHES:
         switched = [(_ASKED, {**variables, name: value}) for value in (True, False)]
@@ -138,7 +138,7 @@ def find_thoughts(tokenizer: Any, variables: Mapping[str, Any]) -> ThoughtFormat
     )
 
 
-def thinks_unasked(tokenizer: Any) -> bool:
+def thinks_unasked(tokenizer: object) -> bool:
     """Return True if a model thinks when its chat template's switch is not set."""
     # It does if the template opens a thought itself, if answers are set apart from thoughts even
     # where there are none, or if switching thoughts off changes the prompt.
@@ -153,7 +153,7 @@ def thinks_unasked(tokenizer: Any) -> bool:
 
 
 def thinking_kwargs(
-    tokenizer: Any, variables: Mapping[str, Any], thinking: bool
+    tokenizer: object, variables: Mapping[str, object], thinking: bool
 ) -> dict[str, bool]:
     """Variables that switch thoughts on or off in a chat template."""
     # Empty if the template has no switch and does what is asked anyway.
@@ -170,7 +170,7 @@ def thinking_kwargs(
     )
 
 
-def _whole(tokenizer: Any, variables: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
+def _whole(tokenizer: object, variables: Mapping[str, object], reply: Mapping[str, object]) -> str:
     # The chat with a reply; "" where the template does not take it, or writes a content that is no
     # text as Python or JSON does.
     chat = [*_ASKED, {"role": "assistant", **reply}]
@@ -192,7 +192,7 @@ def _after_shared(text: str, other: str) -> str:
     return text[start:]
 
 
-def _shown(tokenizer: Any, variables: Mapping[str, Any], prompt: str) -> tuple[str, str, str]:
+def _shown(tokenizer: object, variables: Mapping[str, object], prompt: str) -> tuple[str, str, str]:
     # Place of thoughts, and the texts around them; "" three times where none is shown.
     for carrier in ("fields", "parts"):
         reply = _written(carrier, _THOUGHT, _ANSWER, **{_NOTE: _NOTE})
@@ -204,7 +204,7 @@ def _shown(tokenizer: Any, variables: Mapping[str, Any], prompt: str) -> tuple[s
     return "", "", ""
 
 
-def _in_tags(tokenizer: Any, variables: Mapping[str, Any], prompt: str) -> bool:
+def _in_tags(tokenizer: object, variables: Mapping[str, object], prompt: str) -> bool:
     # Whether a prompt, with one of the switches or without, has the tags of replies, or a reply
     # loses its thought.
     switched = [

@@ -32,11 +32,11 @@ class MarkedChat(NamedTuple):
     texts: list[str]
 
 
-def mark_texts(messages: Sequence[Mapping[str, Any]]) -> MarkedChat:
+def mark_texts(messages: Sequence[Mapping[str, object]]) -> MarkedChat:
     """Put marks in place of the texts of `messages`."""
     texts = list[str]()
 
-    def mark(value: Any) -> Any:
+    def mark(value: object) -> Any:
         if isinstance(value, str) and value.strip():
             texts.append(value)
             return f"Qz{len(texts) - 1}zQ"
@@ -44,7 +44,7 @@ def mark_texts(messages: Sequence[Mapping[str, Any]]) -> MarkedChat:
             return [mark_fields(part) for part in value]
         return value
 
-    def mark_fields(part: Mapping[str, Any]) -> dict[str, Any]:
+    def mark_fields(part: Mapping[str, object]) -> dict[str, Any]:
         return {name: mark(value) if name in _TEXTS else value for name, value in part.items()}
 
     return MarkedChat([mark_fields(message) for message in messages], texts)

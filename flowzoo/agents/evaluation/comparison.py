@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def problem_results(
     return {name: mean([record.score for record in groups[name]]) for name in order}
 
 
-def check_pair(protocol: Mapping[str, Any], against: Path) -> None:
+def check_pair(protocol: Mapping[str, object], against: Path) -> None:
     """Check that an evaluation with this protocol can be compared with the one in `against`.
 
     Raises:
@@ -102,13 +102,24 @@ def results_in(problems: Sequence[Problem], folder: Path) -> dict[str, float]:
     return results
 
 
-def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
-    """Compare two evaluations by the scores of their problems.
+class PairedComparison(TypedDict):
+    """Two evaluations compared by the scores of their problems.
 
-    Returns:
-        `difference` of the accuracies, after less before; its 95 % `interval` (None: see
-        `paired_interval`); numbers of `problems`, and of those `won`, `lost` and `tied`; and
-        `unpaired`, problems without an episode on one side.
+    `interval` is None where `paired_interval` has none; `unpaired` problems have no episode on one
+    side.
+    """
+
+    difference: float
+    interval: Sequence[float] | None
+    problems: int
+    won: int
+    lost: int
+    tied: int
+    unpaired: int
+
+
+def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> PairedComparison:
+    """Compare two evaluations: the accuracy after less that before, and counts of problems.
 
     Raises:
         UsageError: no problem has an episode on both sides.
@@ -174,7 +185,7 @@ def leaderboard(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return [_table(key, rows) for key, rows in tables.items()]
 
 
-def _table(key: Sequence[Any], entries: Sequence[Entry]) -> dict[str, Any]:
+def _table(key: Sequence[object], entries: Sequence[Entry]) -> dict[str, Any]:
     ranking = sorted(entries, key=lambda entry: -entry.accuracy)
     rows = [_row(entry, ranking[0]) for entry in ranking]
     return {**dict(zip(_TABLE, key, strict=True)), "rows": rows}

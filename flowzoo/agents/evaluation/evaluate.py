@@ -73,8 +73,8 @@ class EvaluationDirectory:
     def __init__(
         self,
         folder: Path,
-        settings: Mapping[str, Any],
-        grading: Mapping[str, Any] = MappingProxyType({}),
+        settings: Mapping[str, object],
+        grading: Mapping[str, object] = MappingProxyType({}),
         grows: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Open or create `folder`.
@@ -117,7 +117,10 @@ class EvaluationDirectory:
             _replace_rows(self._latencies, rows)
 
     def _settle(
-        self, settings: Mapping[str, Any], grading: Mapping[str, Any], grows: Mapping[str, int]
+        self,
+        settings: Mapping[str, object],
+        grading: Mapping[str, object],
+        grows: Mapping[str, int],
     ) -> None:
         folder = self.folder
         plain = json.loads(json.dumps(dict(settings), default=str))
@@ -157,7 +160,7 @@ class EvaluationDirectory:
         self.finished.append(record)
         _append(self.path, record.to_json())
 
-    def save_summary(self, summary: Mapping[str, Any]) -> None:
+    def save_summary(self, summary: Mapping[str, object]) -> None:
         """Write the summary; episodes may be added afterwards."""
         write_json(self.folder / "summary.json", summary)
 

@@ -87,7 +87,7 @@ def cost_of(summary: Mapping[str, Any], match: Match) -> float | None:
     return None if match == "tokens" and summary.get("uncounted") else summary.get(match)
 
 
-def votes_for(budget: Mapping[str, Any], match: Match, cost: float | None) -> int:
+def votes_for(budget: Mapping[str, object], match: Match, cost: float | None) -> int:
     """Number of votes, each of `cost`, for the `budget` of another evaluation's episode."""
     check_choice("budget", match, Match)
     available = cost_of(budget, match)

@@ -104,7 +104,9 @@ def protocol_line(protocol: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def check_comparable(protocol: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
+def check_comparable(
+    protocol: Mapping[str, object], other: Mapping[str, object], source: str
+) -> None:
     """Raise `UsageError` unless both are on the same problems; `source` names the other."""
     differing = [name for name in SAME if protocol.get(name) != other.get(name)]
     if differing:

@@ -153,7 +153,7 @@ def role_shares(records: Sequence[EpisodeRecord]) -> dict[str, Proportion]:
     return shares
 
 
-def _states(facts: Mapping[str, Any], names: Sequence[str]) -> bool:
+def _states(facts: Mapping[str, object], names: Sequence[str]) -> bool:
     return all(isinstance(facts.get(name), int) for name in names)  # a truth value is one, too
 
 

@@ -54,7 +54,7 @@ def read_prices(path: Path) -> dict[str, Price]:
     return {model: _price(model, row, path) for model, row in read_toml(path).items()}
 
 
-def _price(model: str, row: Any, path: Path) -> Price:
+def _price(model: str, row: object, path: Path) -> Price:
     values = row if isinstance(row, dict) else {}
     numbers = [value for value in values.values() if type(value) in (int, float)]
     if values.keys() != {"input", "output"} or len(numbers) < 2 or not _are_prices(numbers):

@@ -338,7 +338,7 @@ def check_decoding(model: Any, share_prefixes: bool = False) -> None:
     _decodable.add(kind)
 
 
-def check_int8(model: Any) -> None:
+def check_int8(model: object) -> None:
     """Raise `UsageError` unless `model` runs with the int8 layers that are in it now."""
     row = DecodeRequest(prompt=(1, 2), key=0, cap=2)
     try:
@@ -356,7 +356,7 @@ def near_borders(model: Any) -> list[int]:
     return [border for border in borders_of(model.config) if border <= min(work, _ASKED)]
 
 
-def _gaps(model: Any, prompts: Sequence[tuple[int, ...]], share_prefixes: bool) -> list[float]:
+def _gaps(model: object, prompts: Sequence[tuple[int, ...]], share_prefixes: bool) -> list[float]:
     rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
     outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False, share_prefixes)
     return [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]

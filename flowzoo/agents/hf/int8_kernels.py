@@ -39,7 +39,7 @@ def _rotation() -> Any:
     # many neighbors at once as a register has lanes, without a copy in memory between its stages.
 
     @intrinsic
-    def rotate(_context: Any, source: Any, target: Any, stride: Any) -> Any:
+    def rotate(_context: object, source: object, target: object, stride: object) -> Any:
         return types.void(source, target, stride), generate
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

@@ -118,7 +118,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 """Annotation of a field -> the type of its value in a file, and its name in messages."""
 
 
-def _field(name: str, value: Any, where: str) -> Any:
+def _field(name: str, value: object, where: str) -> Any:
     kinds = {item.name: str(item.type) for item in fields(Endpoint)}
     if name not in kinds:
         raise unknown(f"field of {where}", name, kinds)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flowzoo.agents.chat.prompts import Span, cut, shorten
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
@@ -30,6 +30,8 @@ from flowzoo.envs.tools import call_text
 from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
+RequestBody: TypeAlias = dict[str, Any]
+"""Body of a request, as the endpoint takes it."""
 _SPAN = 60.0
 """Seconds."""
 
@@ -96,7 +98,7 @@ class AnswerCache:
             "CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer TEXT NOT NULL)"
         )
 
-    def get(self, request: Any) -> Any:
+    def get(self, request: object) -> Any:
         """The answer to a request, both JSON values; None: it is not there.
 
         Raises:
@@ -107,7 +109,7 @@ class AnswerCache:
         row = self._execute(query, _digest(request)).fetchone()
         return None if row is None else json.loads(row[0])
 
-    def put(self, request: Any, answer: Any) -> None:
+    def put(self, request: object, answer: object) -> None:
         """Keep an answer.
 
         Raises:
@@ -129,7 +131,7 @@ class AnswerCache:
         self._file.close()
 
 
-def _digest(request: Any) -> bytes:
+def _digest(request: object) -> bytes:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode("ascii")).digest()
 
 
@@ -165,7 +167,7 @@ def _texts(parts: list[Any], kind: str) -> list[str]:
     return texts
 
 
-def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
+def whole_text(message: Mapping[str, object], cut_off: bool, thinking: bool | None) -> str:
     """Text of a message, with its thoughts in `<think>` tags."""
     # A server that does not part thoughts from the rest, and whose chat template opens the thought,
     # sends a text whose first tag is the closing one; if thoughts were asked for and the reply was
@@ -183,7 +185,7 @@ def calls_text(message: Mapping[str, Any]) -> str:
     return "".join(map(_call, message.get("tool_calls") or ()))
 
 
-def _call(call: Any) -> str:
+def _call(call: object) -> str:
     # Arguments are a text of JSON that the model wrote, and that may be none.
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
@@ -192,7 +194,7 @@ def _call(call: Any) -> str:
     return call_text(f'{{"name": {name}, "arguments": {arguments}}}')
 
 
-def read_usage(body: Mapping[str, Any]) -> Usage | None:
+def read_usage(body: Mapping[str, object]) -> Usage | None:
     """Token counts in a server's answer; None for values that are not counts."""
     usage = body.get("usage")
     if not isinstance(usage, Mapping):
@@ -278,9 +280,9 @@ def size(messages: Sequence[Message]) -> int:
     return sum(len(message["content"]) for message in messages)
 
 
-def _message_row(message: Message) -> dict[str, Any]:
+def _message_row(message: Message) -> Message:
     # As endpoints take it: arguments are JSON in a text.
-    row: dict[str, Any] = {**message, "content": encodable(message["content"])}
+    row: Message = {**message, "content": encodable(message["content"])}
     if "tool_calls" in message:
         row["tool_calls"] = [
             {**call, "function": {**call["function"], "arguments": arguments}}
@@ -387,7 +389,7 @@ class OpenAIPolicy:
         name: str | None = None,
         sampling: Sampling | None = None,
         logprobs: bool = True,
-        template_kwargs: Mapping[str, Any] | None = None,
+        template_kwargs: Mapping[str, object] | None = None,
         thinking: bool | None = None,
     ) -> None:
         """Describe the model; nothing is sent yet.
@@ -483,7 +485,7 @@ class OpenAIPolicy:
             entry = self._clients[loop] = client, asyncio.Semaphore(self.endpoint.concurrency)
         return entry
 
-    def _body(self, request: Request, messages: Sequence[Message]) -> dict[str, Any]:
+    def _body(self, request: Request, messages: Sequence[Message]) -> RequestBody:
         sampling = self.sampling
         fields = {
             "model": self.model,
@@ -598,7 +600,7 @@ class OpenAIPolicy:
                 self._url, failure.problem, attempt + 1, self.endpoint.retries,
             )  # fmt: skip
 
-    async def _attempt(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Answer | Failure:
+    async def _attempt(self, client: httpx.AsyncClient, body: RequestBody) -> Answer | Failure:
         """Send once."""
         key = api_key(self.endpoint.api_key_env)
         start = time.perf_counter()
@@ -625,9 +627,7 @@ class OpenAIPolicy:
         value = f"Bearer {key}" if header.lower() == "authorization" else key
         return {**self.endpoint.headers, **({header: value} if key else {})}
 
-    def _failure(
-        self, status: int, reply: httpx.Response, body: dict[str, Any], key: str
-    ) -> Failure:
+    def _failure(self, status: int, reply: httpx.Response, body: RequestBody, key: str) -> Failure:
         message = self._redact(reply.text, key)
         problem = f"status {status}: {message}"
         if is_retried(status):
@@ -647,7 +647,7 @@ class OpenAIPolicy:
         return Failure(problem, "final")
 
     def _read(
-        self, body: Any, reply: httpx.Response, key: str, seconds: float, tools: bool
+        self, body: object, reply: httpx.Response, key: str, seconds: float, tools: bool
     ) -> Answer | Failure:
         try:
             completion = read_completion(body, self.thinking, tools)
@@ -660,7 +660,7 @@ class OpenAIPolicy:
         self.stats.filtered += filtered
         return Answer(body, replace(completion, seconds=seconds))
 
-    def _adapt(self, body: dict[str, Any], message: str) -> bool:
+    def _adapt(self, body: RequestBody, message: str) -> bool:
         fields = body.keys() - self._extra.keys()
         if "max_tokens" in fields and "max_completion_tokens" in message:
             self._cap_field = "max_completion_tokens"

@@ -104,13 +104,13 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def offered(observation: Any) -> tuple[Tool, ...]:
+def offered(observation: object) -> tuple[Tool, ...]:
     """The tools in an observation of a workflow's environment."""
     tools = observation.get("tools", ()) if isinstance(observation, dict) else ()
     return tuple(map(Tool.of_schema, tools))
 
 
-def _no_tools(observation: Any) -> tuple[Tool, ...]:
+def _no_tools(observation: object) -> tuple[Tool, ...]:
     # An environment of others may call anything `tools`.
     return ()
 

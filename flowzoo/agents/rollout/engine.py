@@ -245,7 +245,7 @@ class RolloutEngine:
             self.queue_of[agent] = queue
         return queue
 
-    def _finish_play(self, running: RunningPlay, result: Any) -> None:
+    def _finish_play(self, running: RunningPlay, result: object) -> None:
         if running.parent is not None:
             self._deliver(running.parent, running.index, result)
             return
@@ -253,7 +253,7 @@ class RolloutEngine:
         self.results[running.root.number] = result
         self.on_result(result)
 
-    def _deliver(self, running: RunningPlay, index: int, result: Any) -> None:
+    def _deliver(self, running: RunningPlay, index: int, result: object) -> None:
         running.results[index] = result
         running.pending -= 1
         if not running.pending:

@@ -244,7 +244,7 @@ class Rollout(Sampler):
 
     async def arun_envs(
         self,
-        envs: Iterable[Any],
+        envs: Iterable[object],
         observe: Callable[[Any], list[Message]] = chat,
         max_calls: int = MOST_CALLS,
     ) -> list[EpisodeRecord]:

@@ -161,7 +161,7 @@ class AsyncLLMBackend(LoopBackend):
             raise self._error from error
 
 
-async def _start(fields: Mapping[str, Any]) -> AsyncLLM:
+async def _start(fields: Mapping[str, object]) -> AsyncLLM:
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**fields))
 
 

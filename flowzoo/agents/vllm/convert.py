@@ -55,7 +55,7 @@ def scan_safely() -> None:
     except ImportError:
         return
 
-    def dict_of(value: Any) -> Any:
+    def dict_of(value: object) -> Any:
         namespace = vars(value)
         return namespace if hasattr(namespace, "get") else {}
 

@@ -50,7 +50,7 @@ class VLLMPolicy(TemplatedPolicy):
         name: str = "policy",
         sampling: Sampling | None = None,
         adapter: str | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
+        template_kwargs: Mapping[str, object] | None = None,
         thinking: bool | None = None,
         owns_engine: bool = False,
     ) -> None:

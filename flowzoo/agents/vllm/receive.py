@@ -92,7 +92,7 @@ class WordedIPCReceiver(IPCWeightTransferEngine):
         return super().parse_update_info(given)
 
 
-def repack_tied_head(model: Any) -> None:
+def repack_tied_head(model: object) -> None:
     """Let an output head that is the embedding see new weights."""
     # On CPUs vLLM multiplies by a packed copy of the head. A reload packs anew what it loads, and a
     # tied head is loaded as the embedding only: it would keep the old copy, without a sign.

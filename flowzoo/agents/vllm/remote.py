@@ -145,7 +145,7 @@ class ServerBackend(LoopBackend):
             self._loop.wait(self._client.aclose())
             self._loop.close()
 
-    def _post(self, url: str, body: Mapping[str, Any]) -> None:
+    def _post(self, url: str, body: Mapping[str, object]) -> None:
         reply = self._loop.wait(self._send(url, body))
         if reply.status_code != 200:
             raise UsageError(
@@ -215,7 +215,7 @@ class ServerBackend(LoopBackend):
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
 
-    async def _send(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
+    async def _send(self, url: str, body: Mapping[str, object]) -> httpx.Response:
         self._check_alive()
         try:
             return await self._client.post(url, json=dict(body), headers=_headers())

@@ -231,7 +231,7 @@ def cache_numbers(config: Any) -> int:
     return 2 * layers * heads * width
 
 
-def cache_bytes(config: Any, dtype: str, tokens: int, block: int) -> int:
+def cache_bytes(config: object, dtype: str, tokens: int, block: int) -> int:
     """Bytes that vLLM needs to hold one sequence of `tokens` in blocks of `block` tokens."""
     # One block more than the sequence fills: vLLM keeps an empty one.
     blocks = -(-tokens // block) + 1

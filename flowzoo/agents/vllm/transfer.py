@@ -28,7 +28,7 @@ _NAMED: dict[str, Any] = {
 def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """The arguments by GPU as msgpack and JSON-like carriers take them."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> Any:
         for word, named in _NAMED.items():
             if value is named:
                 return word
@@ -44,7 +44,7 @@ def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
     """Inverse of `plain_handles`."""
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         if isinstance(value, list):
             return tuple(value)
         if not isinstance(value, str):

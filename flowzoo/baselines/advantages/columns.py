@@ -39,7 +39,7 @@ class _Book(dict[Hashable, int]):
         return code
 
 
-def _append(stored: array[Any], values: Iterable[Any], rows: int) -> None:
+def _append(stored: array[Any], values: Iterable[object], rows: int) -> None:
     # numpy reads many values several times faster than `array` does.
     if rows < 64:
         stored.extend(values)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from flowzoo.agents.evaluation.alarms import (
     CUT,
@@ -38,7 +38,7 @@ class Silence(NamedTuple):
     text: str  # cause and remedy in one line
 
 
-def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
+def silences(rows: Sequence[Row], settings: Mapping[str, object]) -> list[Silence]:
     """Causes that hold after the last of `rows`, the metrics of a run so far."""
     # After an evaluation alone there are none, except at step 0.
     if not rows:
@@ -98,12 +98,25 @@ def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
     ]
 
 
-def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Causes of a run: `cause`, `first` and `last` step, number of `steps`, first `text`."""
-    record: dict[str, dict[str, Any]] = {}
+class SilenceRecord(TypedDict):
+    """A cause with its first and last step, the number of its steps, and its first text."""
+
+    cause: str
+    first: int
+    steps: int
+    text: str
+    last: int
+
+
+def silence_record(rows: Sequence[Row], settings: Mapping[str, object]) -> list[SilenceRecord]:
+    """Causes of a run, in the order in which they appear."""
+    record: dict[str, SilenceRecord] = {}
     for end in range(1, len(rows) + 1):
         for cause in silences(rows[max(0, end - STEPS) : end], settings):
-            entry = {"cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text}
+            entry: SilenceRecord = {
+                "cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text,
+                "last": cause.step,
+            }  # fmt: skip
             seen = record.setdefault(cause.cause, entry)
             seen["last"], seen["steps"] = cause.step, seen["steps"] + 1
     return list(record.values())
@@ -116,7 +129,7 @@ def _endless(row: Row) -> Silence | None:
     return None if alarm is None else Silence(alarm.cause, row["step"], alarm.text)
 
 
-def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
+def _nothing(row: Row, settings: Mapping[str, object]) -> Silence | None:
     if _sum(row, "learn/rows_trained/"):
         return None
     rows, cut = _sum(row, "learn/rows/"), _sum(row, "learn/truncated/")
@@ -132,7 +145,7 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
     return Silence("nothing", row["step"], f"{start}: {why}")
 
 
-def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
+def _reward(rows: Sequence[Row], settings: Mapping[str, object]) -> Silence | None:
     for row in rows:
         groups = row.get("group/count", 0)
         alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
@@ -165,7 +178,7 @@ def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silenc
     return causes
 
 
-def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
+def _roles(rows: Sequence[Row], settings: Mapping[str, object]) -> list[Silence]:
     signals = [_signals(row) for row in rows]
     causes: list[Silence] = []
     if not all(any(signal.values()) for signal in signals):

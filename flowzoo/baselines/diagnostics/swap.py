@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.evaluation.summary import problem_scores
@@ -65,6 +65,19 @@ def policy_swaps(
     return swaps
 
 
+class SwapRow(TypedDict):
+    """The mean score with the policies of two roles exchanged, and its change."""
+
+    roles: list[str]
+    policies: list[str]
+    accuracy: float
+    mean: float
+    low: float
+    high: float
+    n: int
+    scores: list[float]
+
+
 def swap_probe(
     play: Callable[[PolicyMap], Sequence[EpisodeRecord]],
     roles: Roles,
@@ -74,20 +87,24 @@ def swap_probe(
     before: Sequence[float],
     judge: Policy | None = None,
     names: Sequence[str] = (),
-) -> list[dict[str, Any]]:
+) -> list[SwapRow]:
     """Accuracy with the policies of two roles exchanged, for every pair of different policies."""
     # Token budgets, the switch for thoughts and the sampling noise stay with the role, so that the
     # difference is paired. `play` must play as many episodes of a problem as for `before`.
-    rows: list[dict[str, Any]] = []
+    rows: list[SwapRow] = []
     for swap in policy_swaps(roles, mapping, policies, lengths):
         policy_map = swap.policy_map if judge is None else swap.policy_map.with_judge(judge)
         scores = problem_scores(play(policy_map), names)
+        gain = paired_gain(before, scores)
         rows.append(
             {
                 "roles": list(swap.roles),
                 "policies": list(swap.policies),
                 "accuracy": sum(scores) / len(scores),
-                **paired_gain(before, scores)._asdict(),
+                "mean": gain.mean,
+                "low": gain.low,
+                "high": gain.high,
+                "n": gain.n,
                 "scores": scores,
             }
         )

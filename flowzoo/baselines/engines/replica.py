@@ -59,7 +59,7 @@ class ReplicaEngines(PolicyEngines):
             name: self._rows(name) for name, model in self._policies.items() if not model.frozen
         }
 
-    def take(self, policy: str, version: int, tensors: Mapping[str, Any]) -> list[list[float]]:
+    def take(self, policy: str, version: int, tensors: Mapping[str, object]) -> list[list[float]]:
         """Load weights; the log-probs of the probes' replies under them."""
         # An engine that is dead, or dies of it, is started again first.
         engine = self.by_policy[policy]
@@ -157,7 +157,7 @@ def _row(ids: Sequence[int]) -> Completion:
     return Completion("", tuple(ids[:-count]), tuple(ids[-count:]), (0.0,) * count)
 
 
-def adapted_modules(tensors: Mapping[str, Any]) -> list[str]:
+def adapted_modules(tensors: Mapping[str, object]) -> list[str]:
     """The modules that an adapter's tensors belong to, in the names of PEFT's files."""
     names = (name.removeprefix("base_model.model.") for name in tensors)
     return sorted({name.partition(".lora_")[0] for name in names})

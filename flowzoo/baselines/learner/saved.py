@@ -38,7 +38,7 @@ def save_learner(learner: Learner, folder: Path) -> None:
         save_tensors(state, folder / STATE)
 
 
-def save_tensors(value: Any, path: Path) -> None:
+def save_tensors(value: object, path: Path) -> None:
     """Write `value` with `torch.save`; equal values have equal bytes."""
     with path.open("wb") as file:
         try:

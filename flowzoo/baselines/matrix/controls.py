@@ -70,7 +70,7 @@ def _protocol(run: RunData) -> Mapping[str, Any]:
 
 
 def _read_finished(
-    path: Path, record: Mapping[str, Any], matches: Sequence[Match]
+    path: Path, record: Mapping[str, object], matches: Sequence[Match]
 ) -> dict[str, Any] | None:
     if not path.is_file():
         return None

@@ -35,7 +35,7 @@ class FailureMode:
     fall: float | None = None
     below: Literal["start", "best"] = "start"
 
-    def there(self, rows: Sequence[Mapping[str, Any]]) -> bool | None:
+    def there(self, rows: Sequence[Mapping[str, object]]) -> bool | None:
         """True if a run ends with the failure; None if an evaluation that decides lacks it."""
         values = [_number(row.get(self.metric)) for row in rows]
         finite = [value for value in values if value is not None]
@@ -49,7 +49,7 @@ class FailureMode:
             return None
         return round(top - values[-1], 9) >= (self.fall or 0.0)
 
-    def since(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
+    def since(self, rows: Sequence[Mapping[str, object]]) -> int | None:
         """Index of the evaluation from which on the failure lasts to the end; None: it does not."""
         # Never the first evaluation, from which nothing can have fallen.
         if not self.there(rows):
@@ -70,7 +70,7 @@ class FailureMode:
 
 
 def read_failures(
-    blocks: Iterable[Mapping[str, Any]], cells: Iterable[Cell], where: str
+    blocks: Iterable[Mapping[str, object]], cells: Iterable[Cell], where: str
 ) -> list[FailureMode]:
     """The failures of a matrix, from its blocks [[failures]]."""
     names = {cell.label or cell.name: cell.name for cell in cells}
@@ -132,17 +132,17 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
     )
 
 
-def _texts(block: Mapping[str, Any], key: str, of: str) -> list[str]:
+def _texts(block: Mapping[str, object], key: str, of: str) -> list[str]:
     texts = block.get(key, [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"`{key}` {of} must be a list of texts, got {texts!r}")
     return texts
 
 
-def _is_share(value: Any) -> bool:
+def _is_share(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     finite = isinstance(value, (int, float)) and math.isfinite(value)
     return float(value) if finite else None

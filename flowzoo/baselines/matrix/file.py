@@ -61,7 +61,7 @@ def load_matrix(name: str) -> Matrix:
     return read_matrix(table, path.stem, str(path))
 
 
-def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
+def read_matrix(table: Mapping[str, object], name: str, where: str) -> Matrix:
     """The matrix of a TOML table in the format of this module."""
     for key in table:
         if key not in _FIELDS:
@@ -86,7 +86,7 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
     return Matrix(name, unique, seeds, tuple(read_failures(failures, unique, where)))
 
 
-def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
+def _seeds(seeds: object, where: str) -> tuple[int, ...]:
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(
@@ -96,7 +96,7 @@ def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+def _blocks(table: Mapping[str, object], key: str, where: str) -> list[dict[str, Any]]:
     blocks = table.get(key, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise UsageError(
@@ -106,7 +106,7 @@ def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, An
     return blocks
 
 
-def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _settings(table: Mapping[str, object], where: str) -> dict[str, Any]:
     settings = table.get("settings", {})
     if not isinstance(settings, dict):
         raise UsageError(
@@ -121,7 +121,7 @@ def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     return settings
 
 
-def _label(block: Mapping[str, Any], where: str) -> str:
+def _label(block: Mapping[str, object], where: str) -> str:
     label = block.get("label", "")
     if not isinstance(label, str) or not re.fullmatch(r"[\w.+=-]*", label):
         raise UsageError(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -199,7 +199,7 @@ class TrainingJob(MatrixJob):
         """True for engines that sample with the learner's module."""
         return not self.config.engine_traits.own_weights
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> MetricRow:
         """Summary of the finished run."""
         return read_json(self.result)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -61,7 +61,31 @@ def cliff(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"cliff": facts, "accuracy": table}, findings)
 
 
-def onset(scores: Floats, steps: Sequence[int]) -> dict[str, Any] | None:
+class Onset(TypedDict):
+    """Steps of the best evaluation, of the last before a fall and of its first, with two levels."""
+
+    peak: int
+    before: int
+    step: int
+    high: float
+    low: float
+
+
+class AccuracyRow(TypedDict):
+    """A held-out accuracy with its interval and cost."""
+
+    name: str
+    note: str
+    step: int | None
+    accuracy: float
+    low: float | None
+    high: float | None
+    n: int | None
+    tokens: int | None
+    seconds: float | None
+
+
+def onset(scores: Floats, steps: Sequence[int]) -> Onset | None:
     """The first evaluation from which on every one is significantly below the best before it."""
     # One-sided 2.5 % for each evaluation, all of which must agree.
     best = int(scores.mean(axis=1).argmax())
@@ -148,7 +172,7 @@ def items_needed(verdict: Cliff) -> int | None:
     return math.ceil(verdict.items * (coarse / TOO_COARSE) ** 2)
 
 
-def accuracy_table(run: RunData, verdict: Cliff | None) -> list[dict[str, Any]]:
+def accuracy_table(run: RunData, verdict: Cliff | None) -> list[AccuracyRow]:
     """First, best and last held-out accuracy, each with its interval and cost."""
     if not run.evaluations:
         return []
@@ -163,10 +187,8 @@ def accuracy_table(run: RunData, verdict: Cliff | None) -> list[dict[str, Any]]:
         rows.insert(2, _derived_row("peak, cross-fitted", verdict.peak, "without that bias"))
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
-        low, high = interval(end)
         note = f"mean of the last {LAST} evaluations"
-        row = _derived_row("terminal", float(end.mean()), note)
-        rows.append(row | {"low": low, "high": high})
+        rows.append(_derived_row("terminal", float(end.mean()), note, interval(end)))
     return rows
 
 
@@ -318,7 +340,7 @@ def _fall_finding(facts: Facts, measured: str, power: str, measure: str) -> Find
     return Finding("bad", f"{name} was falling at the end", text, "fall")
 
 
-def _evaluation_row(run: RunData, index: int, name: str, note: str) -> dict[str, Any]:
+def _evaluation_row(run: RunData, index: int, name: str, note: str) -> AccuracyRow:
     row, scores = run.evaluations[index], run.scores[index]
     low, high = interval(scores)
     return {
@@ -334,8 +356,10 @@ def _evaluation_row(run: RunData, index: int, name: str, note: str) -> dict[str,
     }
 
 
-def _derived_row(name: str, accuracy: float, note: str) -> dict[str, Any]:
+def _derived_row(
+    name: str, accuracy: float, note: str, ends: tuple[float | None, float | None] = (None, None)
+) -> AccuracyRow:
     return {
-        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": None, "high": None,
-        "n": None, "tokens": None, "seconds": None,
+        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": ends[0],
+        "high": ends[1], "n": None, "tokens": None, "seconds": None,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowzoo.agents.policy_map import role_of
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 Episode = Mapping[str, Any]
@@ -53,7 +54,7 @@ def run_by_policy(run: RunData) -> RunData:
     if not split:
         return run
     files = run.transcript_files("eval")
-    rows: list[dict[str, Any]] = []
+    rows: list[MetricRow] = []
     for row in run.rows:
         parts = {name: value for name, value in row.items() if name.split("/")[-1] not in split}
         if row.get("eval/scores") and row["step"] in files:
@@ -62,7 +63,7 @@ def run_by_policy(run: RunData) -> RunData:
     return replace(run, rows=rows)
 
 
-def _part(call: Mapping[str, Any], split: Iterable[str]) -> dict[str, Any]:
+def _part(call: Mapping[str, Any], split: Iterable[str]) -> Mapping[str, Any]:
     role = call["role"]
     return {**call, "role": part_name(role, call["policy"]) if role in split else role}
 

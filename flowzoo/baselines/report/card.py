@@ -211,7 +211,7 @@ def license_of(start: str) -> str | None:
     return name if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) else None
 
 
-def _other_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _other_settings(settings: Mapping[str, object]) -> dict[str, Any]:
     usual = json.loads(json.dumps(vars(TrainConfig())))
     return {name: value for name, value in settings.items() if usual.get(name) != value}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -26,8 +26,43 @@ AXES = ("workflow", "task", "model", "sharing", "algorithm")
 _VARYING = ("seed", "out", "threads")  # settings that may differ within a cell
 Notes = Mapping[str, Mapping[str, Any]]  # `run_facts` by the name of the run
 JUDGED = (*FELL, "no cliff")  # verdicts that decide if there is a cliff
+CellFacts: TypeAlias = dict[str, Any]
+"""Figures of a cell for its page, as `cell_facts` makes them."""
 RATE = 0.05  # false-discovery rate of the cliffs of a matrix
 FALSE_FALLS = 0.05  # bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)
+
+
+class CaptureCount(TypedDict):
+    """Seeds in which role `by` captured role `of`, of those tested."""
+
+    by: str
+    of: str
+    captured: int
+    tested: int
+
+
+class FallenRuns(TypedDict):
+    """Runs that fell, of those with a verdict; `p_value` is that of as many false alarms."""
+
+    runs: int
+    of: int
+    seeds: list[int]
+    p_value: float
+
+
+class SeedAlarm(TypedDict):
+    """Title of a problem with the seeds that have it."""
+
+    title: str
+    seeds: list[int]
+
+
+class CellAlarms(TypedDict):
+    """Problems of a cell's runs, and the number of runs without any."""
+
+    of: int
+    clean: int
+    broken: list[SeedAlarm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +124,9 @@ def _name(runs: Sequence[RunData]) -> str:
     return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
 
-def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
+def cell_facts(cell: CellData, notes: Notes) -> CellFacts:
     """Figures of a cell: base, peak, terminal, gain with its intervals, verdicts, cost."""
-    facts: dict[str, Any] = {
+    facts: CellFacts = {
         "name": cell.name,
         "axes": {name: cell.axis(name) for name in AXES},
         "seeds": cell.seeds,
@@ -137,7 +172,7 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
     }
 
 
-def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
+def captures(cell: CellData, notes: Notes) -> list[CaptureCount]:
     """Number of seeds with a capture, of those tested, by pair of roles of a shared policy."""
     counts: dict[tuple[str, str], list[int]] = {}
     for run in cell.runs:
@@ -152,8 +187,7 @@ def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
     ]
 
 
-def _fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
-    # `p_value`: probability of as many or more false alarms at the rate `FALSE_FALLS`.
+def _fallen_runs(cell: CellData, notes: Notes) -> FallenRuns:
     judged = [run for run in cell.runs if run.name in notes]
     judged = [run for run in judged if notes[run.name]["cliff"]["verdict"] is not None]
     fell = [run for run in judged if notes[run.name]["cliff"]["verdict"] in FELL]
@@ -165,7 +199,7 @@ def _fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
     }
 
 
-def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
+def alarms(cell: CellData, notes: Notes) -> CellAlarms:
     """Seeds with each problem (`broken`), and number of runs without any (`clean`)."""
     judged = [run for run in cell.runs if run.name in notes]
     broken: dict[str, list[int]] = {}
@@ -181,7 +215,7 @@ def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
     }
 
 
-def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
+def mark_discoveries(cells: Sequence[CellFacts]) -> int:
     """Set `discovery` of every cell with a verdict; number of cells that were tested together."""
     judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in JUDGED]
     passed = discoveries([verdict["p_value"] for verdict in judged], RATE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -199,8 +199,36 @@ def _levels(
     return [level for level in levels if np.isfinite(level.base + level.peak + level.end).sum() > 1]
 
 
-def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
-    nothing = {"mean": None, "low": None, "high": None, "n": 0}
+class MeasureChange(TypedDict):
+    """Mean of `n` paired differences, and its interval."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+class PairedChange(MeasureChange):
+    """A change with its two levels."""
+
+    before: float
+    after: float
+
+
+class RoleChange(TypedDict):
+    """Levels of a role's measure, and its changes since the peak and since the first evaluation."""
+
+    role: str
+    measure: str
+    base: float
+    peak: float
+    end: float
+    from_peak: MeasureChange | PairedChange
+    from_base: PairedChange
+
+
+def _row(levels: RoleMeasure, z: float, *, rising: bool) -> RoleChange:
+    nothing: MeasureChange = {"mean": None, "low": None, "high": None, "n": 0}
     most = math.inf if levels.measure == "tokens" else 1.0
     return {
         "role": levels.role,
@@ -214,16 +242,17 @@ def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
     }
 
 
-def _paired_change(before: Floats, after: Floats, z: float, most: float) -> dict[str, Any]:
+def _paired_change(before: Floats, after: Floats, z: float, most: float) -> PairedChange:
     # No difference is larger than `most`: of shares 1.
     both = np.isfinite(before + after)
     change = difference(after - before, z)
-    if change["low"] is not None:
-        change |= {"low": max(-most, change["low"]), "high": min(most, change["high"])}
-    return change | {"before": float(before[both].mean()), "after": float(after[both].mean())}
+    low, high = change["low"], change["high"]
+    if low is not None and high is not None:
+        change["low"], change["high"] = max(-most, low), min(most, high)
+    return {**change, "before": float(before[both].mean()), "after": float(after[both].mean())}
 
 
-def difference(values: Floats, z: float) -> dict[str, Any]:
+def difference(values: Floats, z: float) -> MeasureChange:
     """Mean of the finite paired differences (problems,), and its interval at `z`."""
     # No interval if no problem differs: the data do not show how many would.
     both = values[np.isfinite(values)]

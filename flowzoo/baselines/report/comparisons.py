@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -38,33 +38,73 @@ class Side(NamedTuple):
     scores: Sequence[Floats]  # scores of every run, (items,)
 
 
-def difference(first: Side, second: Side, *, paired: bool) -> dict[str, Any]:
+ComparedCells = TypedDict("ComparedCells", {"one": str, "other": str})  # noqa: UP013 - JSON keys
+"""Names of the first and the second cell."""
+
+
+class CellDifference(ComparedCells):
+    """Scores of the second cell minus scores of the first."""
+
+    paired: bool
+    seeds: list[int]
+    levels: list[float]
+    mean: float
+    items: int | None
+    low: float | None
+    high: float | None
+    seed_low: float | None
+    seed_high: float | None
+    claim: str
+
+
+class PairBudgets(TypedDict):
+    """Budgets of two cells, means over pairs of runs, and the ratios of the second to the first."""
+
+    seeds: int
+    tokens: list[float]
+    updates: list[float]
+    ratios: list[float]
+    flags: Sequence[str]
+
+
+class ComparedBudgets(PairBudgets, ComparedCells):
+    """Budgets of two cells with their names."""
+
+
+class ControlRow(CellDifference):
+    """A workflow minus its control at one equal budget."""
+
+    equal: str
+    votes: float | None
+    parity: PairBudgets | None
+
+
+def difference(first: Side, second: Side, *, paired: bool) -> CellDifference:
     """`second` minus `first`, with both kinds of interval; `paired`: the items are the same."""
     levels = [[float(scores.mean()) for scores in side.scores] for side in (first, second)]
     sizes = {len(scores) for side in (first, second) for scores in side.scores}
     paired = paired and len(sizes) == 1
-    facts: dict[str, Any] = {
-        "one": first.name, "other": second.name, "paired": paired,
-        "seeds": [len(first.scores), len(second.scores)],
+    gain = None
+    if paired:
+        before, after = (np.mean(side.scores, axis=0).tolist() for side in (first, second))
+        gain = paired_gain(before, after)
+    low, high = welch(levels[0], levels[1])
+    seeds = [len(first.scores), len(second.scores)]
+    return {
+        "one": first.name, "other": second.name, "paired": paired, "seeds": seeds,
         "levels": [float(np.mean(level)) for level in levels],
         "mean": float(np.mean(levels[1]) - np.mean(levels[0])),
-        "items": None, "low": None, "high": None, "claim": "",
+        "items": None if gain is None else gain.n,
+        "low": None if gain is None else gain.low, "high": None if gain is None else gain.high,
+        "claim": claim(seeds, low, high), "seed_low": low, "seed_high": high,
     }  # fmt: skip
-    if paired:
-        means = [np.mean(side.scores, axis=0).tolist() for side in (first, second)]
-        gain = paired_gain(*means)
-        facts |= {"items": gain.n, "low": gain.low, "high": gain.high}
-    low, high = welch(levels[0], levels[1])
-    facts |= {"seed_low": low, "seed_high": high}
-    return facts | {"claim": claim(facts)}
 
 
-def claim(facts: dict[str, Any]) -> str:
-    """The claim that a difference allows."""
-    if min(facts["seeds"]) < MIN_SEEDS:
-        counts = " and ".join(str(count) for count in facts["seeds"])
+def claim(seeds: Sequence[int], low: float | None, high: float | None) -> str:
+    """The claim that a difference allows, with its interval over seeds."""
+    if min(seeds) < MIN_SEEDS or low is None or high is None:
+        counts = " and ".join(str(count) for count in seeds)
         return f"no claim: {counts} seeds, fewer than {MIN_SEEDS}"
-    low, high = facts["seed_low"], facts["seed_high"]
     if low > 0:
         return "higher"
     return "lower" if high < 0 else "cannot be told apart"
@@ -76,13 +116,13 @@ def _only_sharing(first: CellData, second: CellData) -> bool:
     return all(first.settings.get(name) == second.settings.get(name) for name in names)
 
 
-def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
+def against_controls(cells: Sequence[CellData]) -> list[ControlRow]:
     """Rows of a workflow's cell and every control of its task and model, one per equal budget."""
     # A workflow's last evaluation is compared with the control's first one after as many training
     # tokens or more, so that the control never has less, and with majority votes of the control's
     # last policy at equal inference. A control that never reached the tokens is compared at its
     # end.
-    rows: list[dict[str, Any]] = []
+    rows: list[ControlRow] = []
     for cell in cells:
         for control in cells:
             same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
@@ -96,7 +136,7 @@ def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
 
 def _at_equal_tokens(
     control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
-) -> dict[str, Any]:
+) -> ControlRow:
     totals = [run.evaluations[-1].get("tokens/total", np.inf) for _, run in pairs]
     reached = [
         equal_tokens(single, total) for (single, _), total in zip(pairs, totals, strict=True)
@@ -108,7 +148,8 @@ def _at_equal_tokens(
         Side(control.name, [single.scores[index] for single, _, index in runs]),
         Side(cell.name, [run.scores[-1] for _, run in pairs]),
     )
-    return difference(*sides, paired=same_problems(control, cell)) | {
+    return {
+        **difference(*sides, paired=same_problems(control, cell)),
         "equal": "training tokens" if enough else "nothing",
         "votes": None,
         "parity": budgets(runs),
@@ -117,11 +158,11 @@ def _at_equal_tokens(
 
 def _at_equal_inference(
     control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+) -> list[ControlRow]:
+    rows: list[ControlRow] = []
     files = {single.name: _votes(single) for single, _ in pairs}
     for match in MATCHES:
-        voted: list[tuple[dict[str, Any], Floats]] = []
+        voted: list[tuple[Mapping[str, Any], Floats]] = []
         for single, run in pairs:
             record = files[single.name].get(run_label(run.folder))
             if record is not None and match in record["votes"]:
@@ -134,12 +175,12 @@ def _at_equal_inference(
         )
         compared = difference(*sides, paired=same_problems(control, cell))
         votes = float(np.mean([vote["k"] for vote, _ in voted]))
-        rows.append(compared | {"equal": f"{match} of an answer", "votes": votes, "parity": None})
+        rows.append({**compared, "equal": f"{match} of an answer", "votes": votes, "parity": None})
     return rows
 
 
-def _votes(control: RunData) -> dict[str, Any]:
-    records: dict[str, Any] = {}
+def _votes(control: RunData) -> dict[str, Mapping[str, Any]]:
+    records: dict[str, Mapping[str, Any]] = {}
     for path in sorted(control.folder.glob("like-*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -159,7 +200,7 @@ def by_seed(first: CellData, second: CellData) -> list[tuple[RunData, RunData]]:
     return [(run, others[seed]) for seed, run in runs.items() if seed in others]
 
 
-def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> dict[str, Any] | None:
+def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> PairBudgets | None:
     """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios."""
     # A pair is a run of each cell and the index of the evaluation at which the first is compared;
     # the second is compared at its end.
@@ -178,17 +219,17 @@ def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> dict[str, Any] | N
 
 
 def compared_budgets(
-    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+    cells: Sequence[CellData], controls: Sequence[ControlRow]
+) -> list[ComparedBudgets]:
     """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`."""
     # Two cells that differ in the sharing of policies alone are compared, too.
-    rows: list[dict[str, Any]] = []
+    rows: list[ComparedBudgets] = []
     for shared, isolated in sharing_pairs(cells):
         ends = [(left, right, -1) for left, right in by_seed(shared, isolated)]
         costs = budgets(ends)
         if costs is not None:
-            rows.append({"one": shared.name, "other": isolated.name} | costs)
+            rows.append({"one": shared.name, "other": isolated.name, **costs})
     for row in controls:
         if row["parity"] is not None:
-            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
+            rows.append({"one": row["one"], "other": row["other"], **row["parity"]})
     return rows

@@ -390,7 +390,7 @@ def is_accepted(run: RunData, change: Change) -> bool:
     return True
 
 
-def change_config(settings: Mapping[str, Any], change: Change) -> TrainConfig:
+def change_config(settings: Mapping[str, object], change: Change) -> TrainConfig:
     """Settings of a run record with a change, as a config."""
     recorded = {name: value for name, value in settings.items() if name in FIELDS}
     return from_table({**recorded, **change.settings}, "the run's settings")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
 from flowzoo.baselines.report.findings import TEAM
-from flowzoo.baselines.report.moments import run_moment
+from flowzoo.baselines.report.moments import Moment, run_moment
 from flowzoo.baselines.report.run_facts import CODES
 from flowzoo.baselines.run.reading import cell_label
 from flowzoo.errors import DataError, unknown
@@ -37,15 +37,55 @@ def check_codes(failures: Sequence[FailureMode], where: str) -> None:
                 raise unknown(f"finding in `called_by` of a failure in {where}", code, CODES)
 
 
+class FailureCounts(TypedDict):
+    """Seeds of a cell in which a failure is there, is called, or neither."""
+
+    cell: str
+    seeds: list[int]
+    there: list[int]
+    called: list[int]
+    untold: list[int]
+    clean: list[int]
+    courses: list[list[float | None]]
+    steps: list[int]
+
+
+class FailureCell(FailureCounts):
+    """A cell's counts with its part in the failure."""
+
+    label: str
+    part: str
+
+
+class FailureMoment(Moment):
+    """One problem before and after, with the metric of the failure."""
+
+    run: str
+    values: list[float | None]
+
+
+class FailureFacts(TypedDict):
+    """A failure with the cells that have runs, and its moment in one run."""
+
+    name: str
+    title: str
+    role: str
+    metric: str
+    rule: str
+    called_by: list[str]
+    cells: list[FailureCell]
+    moment: FailureMoment | None
+
+
 def failure_facts(
     failures: Sequence[FailureMode], cells: Sequence[CellData], notes: Notes
-) -> list[dict[str, Any]]:
+) -> list[FailureFacts]:
     """Every failure with the cells that have runs, and its moment in one run."""
     by_name = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
-    facts: list[dict[str, Any]] = []
+    facts: list[FailureFacts] = []
     for failure in failures:
-        rows = [
-            _cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
+        rows: list[FailureCell] = [
+            {**_cell_counts(failure, by_name[name], notes), "label": label, "part": part}
             for name, label, part in failure.cells
             if name in by_name
         ]
@@ -65,7 +105,7 @@ def failure_facts(
     return facts
 
 
-def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
+def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> FailureCounts:
     there: list[int] = []
     called: list[int] = []
     untold: list[int] = []
@@ -97,8 +137,8 @@ def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str
 
 
 def _moment(
-    failure: FailureMode, rows: Sequence[Mapping[str, Any]], cells: Mapping[str, CellData]
-) -> dict[str, Any] | None:
+    failure: FailureMode, rows: Sequence[FailureCell], cells: Mapping[str, CellData]
+) -> FailureMoment | None:
     for row in rows:
         if row["part"] != "shows":
             continue
@@ -109,8 +149,5 @@ def _moment(
             moment = run_moment(failure.role, run, index - 1, index)
             if moment is not None:
                 values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
-                return moment | {
-                    "run": run.name,
-                    "values": [values[index - 1], values[index]],
-                }
+                return FailureMoment(**moment, run=run.name, values=values[index - 1 : index + 1])
     return None

@@ -59,7 +59,7 @@ class FindingSource:
     stage: Stage = "role"
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: object) -> bool:
     """True for a finite number."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
@@ -75,7 +75,7 @@ def metric_series(run: RunData, prefix: str) -> dict[str, Series]:
     return series
 
 
-def finite_only(value: Any) -> Any:
+def finite_only(value: object) -> Any:
     """`value` with None for every number that JSON does not have, recursively."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def captures(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"captures": facts}, _capture_findings(facts))
 
 
-def capture_finding(capture: Facts) -> Finding:
+def capture_finding(capture: PolicyCapture) -> Finding:
     """State the capture verdict on one policy."""
     policy = f"policy {capture['policy']}"
     if capture["why"]:
@@ -68,7 +68,7 @@ def capture_finding(capture: Facts) -> Finding:
     return Finding("warn" if heavy or moved else "good", f"No capture found ({policy})", text)
 
 
-def _capture_findings(facts: Sequence[Facts]) -> list[Finding]:
+def _capture_findings(facts: Sequence[PolicyCapture]) -> list[Finding]:
     several = [capture for capture in facts if len(capture["roles"]) > 1]
     if facts and not several:
         text = "Every policy serves one role, so no role can capture another."
@@ -102,7 +102,28 @@ def role_series(run: RunData, kind: str, arity: int = 1) -> dict[tuple[str, ...]
     return series
 
 
-def gram_tables(run: RunData) -> list[dict[str, Any]]:
+GramTable = TypedDict(
+    "GramTable",
+    {
+        "name": str, "from": int, "to": int, "steps": int, "roles": list[str],
+        "cosines": list[list[float | None]], "conflict": float | None,
+    },
+)  # fmt: skip
+"""Cosines between the gradients of roles, mean over steps; `conflict` is the share below 0."""
+
+
+class PolicyCapture(TypedDict):
+    """Verdict on the capture of roles of one policy; `why` there is none."""
+
+    policy: str
+    roles: list[str]
+    pairs: list[dict[str, Any]]
+    settled: bool
+    why: str
+    top: str | None
+
+
+def gram_tables(run: RunData) -> list[GramTable]:
     """Mean cosines between roles over the first and the last `WINDOW` steps that have them."""
     cosines = role_series(run, "cos", 2)
     roles = sorted({role for pair in cosines for role in pair})
@@ -120,11 +141,11 @@ def _gram(
     steps: Sequence[int],
     roles: Sequence[str],
     cosines: Mapping[tuple[str, ...], Series],
-) -> dict[str, Any]:
+) -> GramTable:
     chosen = set(steps)
-    cells: list[list[Any]] = []
+    cells: list[list[float | None]] = []
     for role in roles:
-        line: list[Any] = []
+        line: list[float | None] = []
         for other in roles:
             series = cosines.get((role, other)) or cosines.get((other, role)) or []
             values = [value for step, value in series if step in chosen]
@@ -156,21 +177,21 @@ def token_shares(
     return shares
 
 
-def capture_facts(run: RunData) -> list[dict[str, Any]]:
+def capture_facts(run: RunData) -> list[PolicyCapture]:
     """One verdict for every policy: its pairs of roles, or `why` there are none."""
-    verdicts: list[dict[str, Any]] = []
+    verdicts: list[PolicyCapture] = []
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
         policies.setdefault(policy, []).append(role)
     for policy, roles in policies.items():
-        facts: dict[str, Any] = {"policy": policy, "roles": roles, "pairs": [], "settled": False}
-        facts |= {"why": _untested_reason(run, roles), "top": None}
-        if not facts["why"]:
-            facts["top"] = _heaviest(run, roles)
-            facts["pairs"] = _pairs(run, roles)
-        # a policy of one role settles the question: there is no other role to capture.
-        facts["settled"] = len(roles) < 2 or bool(facts["pairs"])
-        verdicts.append(facts)
+        why = _untested_reason(run, roles)
+        pairs = [] if why else _pairs(run, roles)
+        # A policy of one role settles the question: there is no other role to capture.
+        verdicts.append({
+            "policy": policy, "roles": roles, "pairs": pairs,
+            "settled": len(roles) < 2 or bool(pairs), "why": why,
+            "top": None if why else _heaviest(run, roles),
+        })  # fmt: skip
     return verdicts
 
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.learner.schedule import odd_rates
 from flowzoo.baselines.report.accuracy import is_gain, more_evaluations
@@ -174,7 +175,7 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     return [Finding(level, "Most groups have zero variance", f"{text}{outcomes}")]
 
 
-def _outcomes(rows: Sequence[dict[str, Any]]) -> str:
+def _outcomes(rows: Sequence[MetricRow]) -> str:
     names = ("group/solve_none", "group/solve_all")
     if not all(name in row for row in rows for name in names):
         return ""
@@ -290,10 +291,22 @@ def distance_moved(run: RunData) -> list[Finding]:
     return [Finding("warn", "Large updates", text)]
 
 
-def distances(run: RunData) -> list[dict[str, Any]]:
+class Distance(TypedDict):
+    """Divergence of a policy by an iteration, in nats per token, over its measured iterations."""
+
+    policy: str
+    updates: int
+    median: float
+    largest: float
+    step: int
+    total: float
+    ratio: float
+
+
+def distances(run: RunData) -> list[Distance]:
     """Divergence by an iteration, per policy, on samples of its rows; nats per token."""
     # `total` is no distance between the ends: steps that cancel add up as well.
-    rows: list[dict[str, Any]] = []
+    rows: list[Distance] = []
     for policy, moved in sorted(metric_series(run, KL).items()):
         largest, step = max((value, step) for step, value in moved)
         values = [value for _, value in moved]

@@ -22,7 +22,7 @@ SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "groups.js
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """`value` as ASCII JSON for a script element; NaN and infinities become null."""
     text = json.dumps(finite_only(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda match: _ESCAPES[match.group()], text)
@@ -30,8 +30,8 @@ def as_json(value: Any) -> str:
 
 def render(
     title: str,
-    facts: Mapping[str, Any],
-    episodes: Mapping[str, Any] | None,
+    facts: Mapping[str, object],
+    episodes: Mapping[str, object] | None,
     extra_script: str = "",
     *,
     live: str | None = None,

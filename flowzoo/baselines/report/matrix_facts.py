@@ -17,13 +17,19 @@ from flowzoo.baselines.report.cells import (
     JUDGED,
     RATE,
     CellData,
+    CellFacts,
     Notes,
     cell_facts,
     group_cells,
     mark_discoveries,
 )
-from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
-from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.comparisons import (
+    ComparedBudgets,
+    ControlRow,
+    against_controls,
+    compared_budgets,
+)
+from flowzoo.baselines.report.failures import FailureFacts, failure_facts
 from flowzoo.baselines.report.findings import Finding, finite_only, pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
@@ -56,8 +62,8 @@ class Tables:
     """Tables of the finished runs of a matrix."""
 
     cells: Sequence[MatrixRow]
-    controls: Sequence[Mapping[str, Any]]  # rows of `against_controls`
-    parity: Sequence[Mapping[str, Any]]  # rows of `compared_budgets`
+    controls: Sequence[ControlRow]
+    parity: Sequence[ComparedBudgets]
     runs: int
     minutes: float  # sum of the wall times of all runs
 
@@ -121,7 +127,7 @@ def as_json(tables: Tables) -> dict[str, Any]:
     return finite_only(asdict(tables))
 
 
-def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def parity_lines(rows: Sequence[ComparedBudgets]) -> list[str]:
     """The budgets of compared cells as Markdown."""
     lines = [
         f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
@@ -155,7 +161,7 @@ def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
     ]
 
 
-def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _control_lines(rows: Sequence[ControlRow]) -> list[str]:
     lines = [
         "Workflow minus control at the last evaluation, in points:",
         "",
@@ -165,7 +171,8 @@ def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         control, cell = row["levels"]
         votes = "" if row["votes"] is None else f"{row['votes']:g}"
-        interval = "" if row["low"] is None else _interval(row["low"], row["high"])
+        low, high = row["low"], row["high"]
+        interval = "" if low is None or high is None else _interval(low, high)
         lines.append(
             f"| {row['other']} | {row['one']} | {row['equal']} | {row['seeds'][1]} | "
             f"{100 * cell:.1f} % | {100 * control:.1f} % | {100 * row['mean']:+.1f} | "
@@ -218,7 +225,7 @@ def matrix_facts(
     }  # fmt: skip
 
 
-def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
+def _gains(cells: Sequence[CellFacts]) -> Finding:
     finished = [cell for cell in cells if cell["gain"] is not None]
     if not finished:
         return Finding("unknown", "No finished cell", "There are no results yet.")
@@ -235,7 +242,7 @@ def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
     return Finding("bad" if down else "good", "Gains over step 0", text)
 
 
-def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
+def _cliffs(cells: Sequence[CellFacts], judged: int) -> Finding:
     fell = [cell["name"] for cell in cells if cell["cliff"]["verdict"] in FELL]
     stay = [cell["name"] for cell in cells if cell["cliff"].get("discovery")]
     verdicts = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] not in JUDGED]
@@ -261,7 +268,7 @@ def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
     return Finding("bad" if stay or several else "good", title, text)
 
 
-def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
+def _single_falls(cells: Sequence[CellFacts]) -> tuple[str, bool]:
     fell = [cell for cell in cells if cell["fell"]["runs"]]
     if not fell:
         return "", False
@@ -284,7 +291,7 @@ def _name_cells(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= MOST_NAMED else pluralize(len(names), "cell")
 
 
-def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _failures(failures: Sequence[FailureFacts]) -> list[Finding]:
     if not failures:
         return []
     rows = [(failure["name"], row) for failure in failures for row in failure["cells"]]
@@ -311,7 +318,7 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [Finding("result", "Failures and remedies", text)]
 
 
-def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
+def _captures(cells: Sequence[CellFacts]) -> Finding:
     pairs = [(cell["name"], pair) for cell in cells for pair in cell["captures"]]
     if not pairs:
         text = (
@@ -334,7 +341,7 @@ def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
     return Finding("bad", "Captured roles", text)
 
 
-def _unfinished_cells(cells: Sequence[dict[str, Any]]) -> list[Finding]:
+def _unfinished_cells(cells: Sequence[CellFacts]) -> list[Finding]:
     count = sum(cell["unfinished"] for cell in cells)
     if not count:
         return []

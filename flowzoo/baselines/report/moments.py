@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from flowzoo.baselines.report.by_policy import by_policy
 from flowzoo.baselines.report.transcripts import shorten
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 
-def run_moment(role: str, run: RunData, before: int, after: int) -> dict[str, Any] | None:
+class MomentCall(TypedDict):
+    """A reply, cut short."""
+
+    agent: str
+    role: str
+    reply: str
+    role_score: float | None
+
+
+class MomentEpisode(TypedDict):
+    """An episode's score and replies."""
+
+    score: float | None
+    answer: str | None
+    calls: list[MomentCall]
+
+
+class Moment(TypedDict):
+    """One problem at two evaluations."""
+
+    problem: str
+    gold: str
+    before: MomentEpisode
+    after: MomentEpisode
+    steps: list[int]
+
+
+def run_moment(role: str, run: RunData, before: int, after: int) -> Moment | None:
     """One problem at two evaluations: the one in which the team, then the role, lost the most.
 
     None if no problem lost anything, or if the episodes are missing.
@@ -51,7 +78,7 @@ def _role_score(episode: Mapping[str, Any], role: str) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _episode(episode: Mapping[str, Any]) -> dict[str, Any]:
+def _episode(episode: Mapping[str, Any]) -> MomentEpisode:
     answer = episode.get("answer")
     return {
         "score": episode.get("score"),

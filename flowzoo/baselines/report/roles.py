@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from flowzoo.agents.evaluation.intervals import ShareInterval
 from flowzoo.agents.problems import distinct_problems
@@ -371,14 +371,23 @@ def _death_texts(test: RoleDeath) -> tuple[str, str]:
     )
 
 
-def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
+class BlameFacts(TypedDict):
+    """Blame for a loss since a step, and the sandbox of the replay; or `why` there is none."""
+
+    step: int
+    blame: Blame | None
+    sandbox: str
+    why: str
+
+
+def blame_facts(run: RunData, *, fell: bool) -> BlameFacts:
     """Blame for the loss of the last evaluation, since the peak if `fell`; or `why` not."""
     steps, scores = run.steps, run.scores
     index = int(scores[:-1].mean(axis=1).argmax()) if fell else 0
-    facts: dict[str, Any] = {"step": steps[index], "blame": None, "sandbox": "", "why": ""}
+    facts: BlameFacts = {"step": steps[index], "blame": None, "sandbox": "", "why": ""}
     files = run.transcript_files("eval")
     if not {steps[index], steps[-1]} <= files.keys():
-        return facts | {"why": "the episodes of these evaluations are missing"}
+        return {**facts, "why": "the episodes of these evaluations are missing"}
     before, now = (read_episodes(files[step]) for step in (steps[index], steps[-1]))
     try:
         workflow = recorded_workflow(run, usable_tier(run.grading))
@@ -387,7 +396,7 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
         )
         ids = [problem.id for problem in problems]
         if any([episode["problem"] for episode in part] != ids for part in (before, now)):
-            return facts | {"why": "its problems were played several times, or have changed since"}
+            return {**facts, "why": "its problems were played several times, or have changed since"}
         programs = workflow.runs_programs or workflow.task.runs_programs
         most = MOST_BLAMED_PROGRAMS if programs else MOST_BLAMED
         facts["blame"] = find_blame(workflow, problems[:most], before[:most], now[:most])
@@ -395,7 +404,7 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
             facts["sandbox"] = workflow.grading()["sandbox"]["tier"]
     except Exception as error:  # the workflow may be a user's
         what = error if isinstance(error, FlowzooError) else f"{type(error).__name__}: {error}"
-        return facts | {"why": f"the episodes could not be played again ({what})"}
+        return {**facts, "why": f"the episodes could not be played again ({what})"}
     if facts["blame"] is None:
         facts["why"] = (
             "there are too few problems, or this version of the workflow has other prompts"
@@ -436,9 +445,9 @@ def check_permitted(run: RunData) -> None:
             PERMISSION.check(value)
 
 
-def blame_finding(facts: Mapping[str, Any]) -> Finding:
+def blame_finding(facts: BlameFacts) -> Finding:
     """State the role whose decisions cost the team the most."""
-    blame: Blame | None = facts["blame"]
+    blame = facts["blame"]
     if blame is None:
         return Finding("unknown", "The transcripts were not replayed", f"Reason: {facts['why']}.")
     costs = "; ".join(_cost(role) for role in blame.roles)
@@ -478,7 +487,7 @@ def _cost(blame: RoleBlame) -> str:
     )
 
 
-def swap_rows(run: RunData) -> list[dict[str, Any]]:
+def swap_rows(run: RunData) -> list[Facts]:
     """Rows of `flowzoo.baselines.diagnostics.swap`, at the end of the run or by `flowzoo swap`."""
     record = run.summary or {}
     path = run.folder / "swaps.json"

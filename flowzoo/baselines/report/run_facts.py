@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict
 
 from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.baselines.report import (
@@ -110,7 +110,7 @@ def branches(run: RunData) -> bool:
     return algorithm is not None and algorithm.sampling != "episodes"
 
 
-def changed_settings(settings: Mapping[str, Any]) -> list[list[str]]:
+def changed_settings(settings: Mapping[str, object]) -> list[list[str]]:
     """Names and values of the settings that differ from the defaults."""
     default = asdict(TrainConfig())
     return [
@@ -141,8 +141,15 @@ def protocol(run: RunData) -> dict[str, Any]:
     }
 
 
-def course(run: RunData) -> dict[str, Any]:
-    """All metrics over steps but item scores: `steps`, and per metric one value a step or None."""
+class MetricCourse(TypedDict):
+    """Steps, and one value a step or None of every metric."""
+
+    steps: list[int]
+    metrics: dict[str, list[float | None]]
+
+
+def course(run: RunData) -> MetricCourse:
+    """All metrics over steps but item scores."""
     names: dict[str, None] = {}
     for row in run.rows:
         for name, value in row.items():
@@ -175,7 +182,7 @@ def shares(run: RunData) -> dict[str, list[list[float]]]:
     return series
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

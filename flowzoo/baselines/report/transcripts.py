@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from flowzoo.baselines.report.findings import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
@@ -54,7 +54,15 @@ def shorten(text: str) -> str:
     return f"{text[:half]}\n[… {left_out} characters are left out of this page …]\n{text[-half:]}"
 
 
-def pack(run: RunData, most: int) -> dict[str, Any]:
+class PackedEpisodes(TypedDict):
+    """Texts, episodes whose texts are indices into them, and the number of saved episodes."""
+
+    texts: list[str]
+    episodes: list[list[Any]]
+    total: int
+
+
+def pack(run: RunData, most: int) -> PackedEpisodes:
     """At most `most` episodes of a run, from the most informative files first."""
     # These are the last and the first evaluation, the best one, then the last and the first saved
     # training step, then the others from the newest on.
@@ -140,7 +148,7 @@ def _finite(value: Any) -> float | None:
     return round(float(value), 6) if is_finite(value) else None
 
 
-def _fact(value: Any) -> Any:
+def _fact(value: object) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):

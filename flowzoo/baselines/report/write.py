@@ -64,7 +64,7 @@ def write_report(
 
 def run_page(
     run: RunData,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
     episodes: int,
     index: str | None = None,
     *,

@@ -76,7 +76,7 @@ def save(
     learners: Mapping[str, LearnerProtocol],
     tokenizers: Mapping[str, PreTrainedTokenizerBase] | None = None,
     *,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, object] | None = None,
     score: float | None = None,
     keep: CheckpointRetention = CheckpointRetention(),
     models: Mapping[str, ModelIdentity] | None = None,
@@ -219,7 +219,7 @@ def _write(
     _sync(folder)
 
 
-def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(state: Mapping[str, object]) -> dict[str, Any]:
     """`state` in JSON types."""
     try:
         return json.loads(json.dumps(state))

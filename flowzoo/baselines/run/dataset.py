@@ -176,7 +176,7 @@ def _schema(columns: Sequence[Column]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns])
 
 
-def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Make the rows of an episode and of its replies from a line of the file."""
     origin = {
         "source": file.source,
@@ -207,7 +207,7 @@ _AS_IT_IS = (
 )  # fmt: skip
 
 
-def _reply(call: Mapping[str, Any]) -> dict[str, Any]:
+def _reply(call: Mapping[str, Any]) -> dict[str, object]:
     return {
         **{name: call[name] for name in _AS_IT_IS},
         **{part: call["parts"].get(part) for part in ("team", "local", "format")},

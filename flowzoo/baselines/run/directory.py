@@ -107,7 +107,7 @@ class RunDirectory:
     def __init__(
         self,
         config: TrainConfig | SftConfig,
-        grading: Mapping[str, Any],
+        grading: Mapping[str, object],
         hooks: Mapping[str, str] = MappingProxyType({}),
         *,
         anew: bool = False,
@@ -145,7 +145,7 @@ class RunDirectory:
         if hooks:
             self._record["provenance"]["hooks"] = dict(hooks)
 
-    def _check_same(self, old: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def _check_same(self, old: Mapping[str, object], settings: Mapping[str, object]) -> None:
         changed = [
             f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()
@@ -198,7 +198,7 @@ class RunDirectory:
         """Unlock the directory; the end of the process does so as well."""
         self._lock.close()
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Mapping[str, object]) -> None:
         """Append one line of metrics and force it to disk."""
         self._rows.append(row)
 
@@ -230,7 +230,7 @@ class RunDirectory:
         self._digests.add(path)
         return path
 
-    def save_summary(self, summary: Mapping[str, Any]) -> None:
+    def save_summary(self, summary: Mapping[str, object]) -> None:
         """Write `summary.json`."""
         with writing(self.root / SUMMARY):
             write_json(self.root / SUMMARY, summary)
@@ -254,7 +254,7 @@ class RunFollower:
         self.failures = failures_path(root)
         self.aside = Aside(root)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Mapping[str, object]) -> None:
         """No-op."""
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -277,7 +277,7 @@ class RunFollower:
     ) -> None:
         """No-op."""
 
-    def save_summary(self, summary: Mapping[str, Any]) -> None:
+    def save_summary(self, summary: Mapping[str, object]) -> None:
         """No-op."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.errors import DataError
 from flowzoo.files import reading, replace_text, write_synced, writing
@@ -74,7 +74,7 @@ class Ledger:
         self.path, self._copy = path, copy
         self._hash, self._size, self._copied = hashlib.sha256(), 0, 0
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row: Mapping[str, object]) -> None:
         """Add a line and force it to disk."""
         line = (json.dumps(row) + "\n").encode("utf-8")
         _append(self.path, line)

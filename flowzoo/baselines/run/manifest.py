@@ -83,7 +83,7 @@ class CheckpointInfo:
         check_digests(self.path, {name: file.sha256 for name, file in self.files.items()})
 
 
-def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
+def seal(folder: Path, manifest: Mapping[str, object]) -> None:
     """Write the manifest of the files in `folder`."""
     files = {
         str(path.relative_to(folder)): _mark_of(path)._asdict()

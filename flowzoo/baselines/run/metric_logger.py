@@ -158,7 +158,7 @@ class MetricLogger:
             service.close()
 
 
-def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+def scalars(row: Mapping[str, object]) -> dict[str, float]:
     """Finite numbers of a row, without its step.
 
     Lists and dicts (scores of single items, Gram matrices) stay in metrics.jsonl alone.
@@ -173,7 +173,7 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def without_credentials(value: Any) -> Any:
+def without_credentials(value: object) -> Any:
     """Remove user, password, query and fragment from URLs in settings; tuples become lists."""
     if isinstance(value, str):
         return _URL.sub(r"\1\2", value)

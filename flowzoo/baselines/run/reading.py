@@ -118,7 +118,7 @@ class RunData:
 
 def end_episodes(
     run: RunData,
-) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]] | None:
+) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
     """Saved episodes of the first and the last evaluation; None without both."""
     files, steps = run.transcript_files("eval"), run.steps
     if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
@@ -171,7 +171,7 @@ def read_run(folder: Path, name: str) -> RunData:
 
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
-def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
+def read_episodes(path: Path) -> tuple[Table, ...]:
     """The episodes of one transcript file."""
     return tuple(read_rows(path, _episode, "an episode"))
 
@@ -186,5 +186,5 @@ def _metrics(row: Any) -> MetricRow:
     return {_RENAMED.get(name, name): value for name, value in row.items()}
 
 
-def _episode(row: Any) -> dict[str, Any]:
+def _episode(row: Any) -> Table:
     return row | {"problem": str(row["problem"])}

@@ -45,14 +45,14 @@ def values_of(settings: object, policy: str) -> dict[str, Any]:
     }
 
 
-def value_of(setting: str, written: Any, policy: str) -> Any:
+def value_of(setting: str, written: object, policy: str) -> Any:
     """Value of one policy from what is written for a setting: its own, or that of the others."""
     values = written_values(setting, written)
     return values.get(policy, values[""])
 
 
 def written_values(
-    setting: str, written: Any, policies: Sequence[str] | None = None
+    setting: str, written: object, policies: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Values by policy of what is written for a setting of a run; the others' is named "".
 
@@ -68,7 +68,7 @@ def written_values(
     }
 
 
-def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) -> TrainConfig:
+def with_values(config: TrainConfig, setting: str, values: Mapping[str, object]) -> TrainConfig:
     """Give a setting these values of the policies whose value is open.
 
     They are written as one value for all policies where no other is written or needed.
@@ -84,7 +84,7 @@ def with_values(config: TrainConfig, setting: str, values: Mapping[str, Any]) ->
     return replace(config, **changed)
 
 
-def read_value(text: str, kind: Any, label: str) -> Any:
+def read_value(text: str, kind: object, label: str) -> Any:
     """Read the text of a word as a value of the type `kind`; messages name it `label`."""
     try:
         return read_text(text, kind)

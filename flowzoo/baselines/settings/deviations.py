@@ -45,6 +45,11 @@ class PublishedField:
     source: str
     """OWNER/NAME@COMMIT:PATH of the published value."""
 
+    @property
+    def rank(self) -> int:
+        """Place of the state in lists: the most urgent first."""
+        return STATES.index(self.state)
+
 
 def deviations(name: str, config: TrainConfig) -> list[PublishedField]:
     """Compare `config`, the bundled settings `name` with or without changes, with the published.

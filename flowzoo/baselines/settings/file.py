@@ -92,7 +92,7 @@ def _merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return {**table, **whole, **of_task, "options": list(by_name.values())}
 
 
-def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
+def from_table(table: Mapping[str, object], where: str) -> TrainConfig:
     """`TrainConfig` of a TOML table; `where` is for messages."""
     PERMISSION.note(where, table)
     kinds = declared_types(TrainConfig)
@@ -108,7 +108,7 @@ def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
     return TrainConfig(**values)
 
 
-def arguments(settings: Any, names: Iterable[str]) -> list[str]:
+def arguments(settings: object, names: Iterable[str]) -> list[str]:
     """Command-line arguments for the settings in `names` that differ from their default."""
     flags: list[str] = []
     for name in names:

@@ -95,7 +95,7 @@ def _left_open(config: TrainConfig, setting: str, policies: Sequence[str]) -> Se
     return [""] if written == AUTOMATIC[setting] and not unused.get(setting) else []
 
 
-def earlier_layer(earlier: Mapping[str, Any] | None) -> Layer:
+def earlier_layer(earlier: Mapping[str, object] | None) -> Layer:
     """Make the layer of the settings of the run that is continued."""
 
     def value(setting: str, config: TrainConfig, policies: Sequence[str]) -> LayerValue | None:
@@ -142,6 +142,6 @@ def default_layer(setting: str, config: TrainConfig, policies: Sequence[str]) ->
     return LayerValue(values[setting], DEFAULT) if setting in values else None
 
 
-def without_models(config: TrainConfig, earlier: Mapping[str, Any] | None = None) -> TrainConfig:
+def without_models(config: TrainConfig, earlier: Mapping[str, object] | None = None) -> TrainConfig:
     """Fill in the automatic values that need no model."""
     return LayeredConfig(config).fill(earlier_layer(earlier)).fill(default_layer).config

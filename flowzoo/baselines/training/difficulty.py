@@ -65,7 +65,7 @@ def read_rates(path: Path) -> tuple[dict[str, Any], list[PassRate]]:
     return protocol, rates  # type: ignore[return-value] - just checked
 
 
-def rewrite(path: Path, protocol: Mapping[str, Any], rates: Sequence[PassRate]) -> None:
+def rewrite(path: Path, protocol: Mapping[str, object], rates: Sequence[PassRate]) -> None:
     """Replace the file by complete lines."""
     rows = [{"protocol": dict(protocol)}, *(asdict(rate) for rate in rates)]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def measure(
     *,
     samples: int,
     seed: int = 0,
-    models: Mapping[str, Any] = MappingProxyType({}),
+    models: Mapping[str, object] = MappingProxyType({}),
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> list[PassRate]:
     """Play `samples` episodes of every problem that `path` has no pass rate of, and add them.

@@ -86,7 +86,7 @@ class RunState:
             rows, config.stop_patience, config.stop_at, config.stop_on
         )
 
-    def summary(self, plan: RunPlan, protocol: Mapping[str, Any]) -> MetricRow:
+    def summary(self, plan: RunPlan, protocol: Mapping[str, object]) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self._config
         unknown = sum(row.get("reward/unknown", 0) for row in self.history)

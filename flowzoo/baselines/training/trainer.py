@@ -21,7 +21,7 @@ from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
-from flowzoo.baselines.diagnostics.swap import swap_probe
+from flowzoo.baselines.diagnostics.swap import SwapRow, swap_probe
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run.directory import row_key
 from flowzoo.baselines.settings.config import TrainConfig
@@ -298,7 +298,7 @@ class Trainer:
             row |= of_set(evaluation_metrics(records, evaluation.names), evaluation.name)
         return proof | row
 
-    def swaps(self) -> list[MetricRow]:
+    def swaps(self) -> list[SwapRow]:
         """Repeat the last evaluation with each pair of roles' policies exchanged."""
         run = self.run
         return swap_probe(

@@ -47,7 +47,7 @@ _NEAR = 0.7
 _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
 
 
-def check_names(options: Mapping[str, Any]) -> None:
+def check_names(options: Mapping[str, object]) -> None:
     """Raise `UsageError` for misspelled options of `reset`; warn once of other unknown ones."""
     # PettingZoo requires that unknown options are ignored; a likely misspelling is an error.
     for name in options:
@@ -86,7 +86,7 @@ class ProblemDraw:
         self.resets = 0
 
     def next(
-        self, task: Task, split: str, seed: int | None, options: Mapping[str, Any]
+        self, task: Task, split: str, seed: int | None, options: Mapping[str, object]
     ) -> tuple[int, int]:
         """Index and sample of the next episode; see `WorkflowEnv.reset`."""
         if options:
@@ -103,7 +103,7 @@ class ProblemDraw:
         return index, number
 
 
-def _index(task: Task, split: str, requested: Any, drawn: int) -> int:
+def _index(task: Task, split: str, requested: object, drawn: int) -> int:
     size = get_size(task, split)
     if size == 0:
         raise UsageError(f"split {split!r} of task {task.name!r} has no problems")
@@ -433,7 +433,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise
         return True
 
-    def _plain(self, agent: str, action: Any) -> str:
+    def _plain(self, agent: str, action: object) -> str:
         if not isinstance(action, str):
             raise UsageError(
                 f"the action of {agent} must be a str (its reply), got {type(action).__name__}"

@@ -134,17 +134,19 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state_space
 
 
-def make_named_parallel(workflow: Any, task: Any = None, **options: Any) -> ParallelWorkflowEnv:
+def make_named_parallel(
+    workflow: object, task: object = None, **options: Any
+) -> ParallelWorkflowEnv:
     """The parallel environment of a workflow by its name, `module:Class` or class."""
     return parallel_function(workflow)(task, **options)
 
 
-def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:
+def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
     """`parallel_env` of a workflow class, for a versioned module; options as for `env`."""
     from flowzoo.envs.api.registry import make_workflow
 
     def parallel_env(
-        task: Any = None,
+        task: object = None,
         *,
         split: str = "train",
         max_cycles: int | None = None,

@@ -168,7 +168,7 @@ def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
         ) from error
 
 
-def _class_of(kind: Any) -> Any:
+def _class_of(kind: object) -> Any:
     from flowzoo.envs.workflow import Workflow
 
     if isinstance(kind, str):
@@ -182,8 +182,8 @@ def _class_of(kind: Any) -> Any:
 
 
 def make_env(
-    kind: Any,
-    task: Any = None,
+    kind: object,
+    task: object = None,
     *,
     split: str = "train",
     max_cycles: int | None = None,
@@ -199,7 +199,7 @@ def make_env(
     return Guard(env) if guard else env
 
 
-def make_named(workflow: Any, task: Any = None, **options: Any) -> Any:
+def make_named(workflow: object, task: object = None, **options: Any) -> Any:
     """The guarded AEC environment of a workflow by its name, `module:Class` or class."""
     return make_env(workflow, task, **options)
 
@@ -211,10 +211,10 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     of the workflow; options of the task (`level`, `data` …) are accepted too.
     """
 
-    def env(task: Any = None, **options: Any) -> Any:
+    def env(task: object = None, **options: Any) -> Any:
         return make_env(kind, task, **options)
 
-    def raw_env(task: Any = None, **options: Any) -> Any:
+    def raw_env(task: object = None, **options: Any) -> Any:
         return make_env(kind, task, guard=False, **options)
 
     for function, what in ((env, "guarded"), (raw_env, "unguarded")):

@@ -56,10 +56,10 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
 
     def __init__(
         self,
-        workflow: Any = "voting_v0",
+        workflow: object = "voting_v0",
         role: str | None = None,
         others: Others = None,
-        task: Any = None,
+        task: object = None,
         render_mode: str | None = None,
         **options: Any,
     ) -> None:

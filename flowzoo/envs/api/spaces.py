@@ -123,7 +123,7 @@ class Messages(BatchedSpace):
 class Tools(BatchedSpace):
     """Tools in the format of chat templates: `{"type": "function", "function": {...}}` dicts."""
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
         """No tools, or one without parameters."""
         self._refuse_mask(mask, probability)
         tool = Tool("look", "Look again.", {"type": "object", "properties": {}})
@@ -155,7 +155,7 @@ class Turns(LanguageSpace):
         super().__init__(seed)
         self._chats, self._tools = Messages(), Tools()
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
         """A transcript of one open turn."""
         self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))

@@ -265,7 +265,7 @@ class Episode:
             return limit
         return max(limit, self.max_cycles * len(self.workflow.agents))
 
-    def _advance(self, value: Any) -> None:
+    def _advance(self, value: object) -> None:
         try:
             item = self._script.send(value)
             while type(item) is RoleScore or type(item) is InterimScore:

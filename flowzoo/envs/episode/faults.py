@@ -71,7 +71,7 @@ class UngradedError(WorkflowError):
 def script_failure(
     workflow: Workflow,
     problem: Problem,
-    script: Any,
+    script: object,
     message: str,
     error: BaseException | None,
     transcript: list[Any],
@@ -188,7 +188,7 @@ def score_fault(score: object) -> str:
     return "" if 0 <= float(score) <= 1 else f"must be a number in [0, 1], got {score!r}"
 
 
-def outcome_fault(outcome: Any) -> str:
+def outcome_fault(outcome: object) -> str:
     """Error text for an invalid Outcome; "" for a valid one."""
     if type(outcome) is not Outcome:
         return f"a script must return an Outcome, got {type(outcome).__name__}"
@@ -271,7 +271,7 @@ def _judge_fault(judge: Judge) -> str:
     )
 
 
-def is_scale(scale: Any) -> bool:
+def is_scale(scale: object) -> bool:
     """True for two ascending numbers with few enough digits for a prompt."""
     return (
         isinstance(scale, tuple)

@@ -9,6 +9,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from flowzoo.aliases import AgentInfo
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.readers.judgments import judge_messages
@@ -342,14 +343,14 @@ def judgments(episode: Episode) -> tuple[Judgment, ...]:
 
 def first_infos(
     agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, AgentInfo]:
     """The `info` of each agent before it is asked, with the keys that it keeps to the end."""
     # Problem and episode: `problem` (its id), `index` in the split, `episode_key` (as in records).
     # Agent: `role`, and of its latest ask `phase`, `slot` and `turn` (-1: none yet), `acted` (it
     # has been asked). Keys that are set at the end are empty until then: `return` and `score` 0.0,
     # `answer` None, `truncated` False, `facts` {}, and per call of the agent `role_scores`,
     # `parts`, `strict` and `lenient` [].
-    usual: dict[str, Any] = {
+    usual: AgentInfo = {
         "role": "",
         "problem": problem_id,
         "index": problem.index,
@@ -368,7 +369,7 @@ def first_infos(
         "truncated": False,
         "facts": None,
     }
-    infos: dict[str, dict[str, Any]] = {}
+    infos: dict[str, AgentInfo] = {}
     for agent, (role, _) in agents.items():
         infos[agent] = info = usual.copy()  # cheaper than a display of as many names
         info["role"] = role
@@ -377,7 +378,7 @@ def first_infos(
     return infos
 
 
-def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
+def fresh_info(info: AgentInfo) -> AgentInfo:
     """Copy an info with its mutable values."""
     copied = info.copy()
     copied["role_scores"], copied["parts"] = info["role_scores"].copy(), info["parts"].copy()
@@ -387,13 +388,13 @@ def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def final_infos(
-    episode: Episode, settled: EpisodeRewards, infos: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+    episode: Episode, settled: EpisodeRewards, infos: Mapping[str, AgentInfo]
+) -> dict[str, AgentInfo]:
     """The `info` of each agent at the end: fresh plain values, equal for equal episodes."""
     # `infos` are the latest ones; see `first_infos` for the keys.
     answer, _, facts, _ = episode.finished()
     score, returns, cut = settled.score, settled.returns, episode.truncated
-    final: dict[str, dict[str, Any]] = {}
+    final: dict[str, AgentInfo] = {}
     for agent, info in infos.items():
         final[agent] = last = info.copy()
         last["return"], last["score"], last["answer"] = returns[agent], score, answer

@@ -113,7 +113,7 @@ def task_score(episode: FinishedEpisode) -> float:
     return episode.score
 
 
-def _criterion(source: str, row: Any) -> Criterion:
+def _criterion(source: str, row: object) -> Criterion:
     if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
         raise UsageError(f"{source}: every criterion needs a name, got {row!r:.80}")
     name = row["name"]

@@ -78,6 +78,7 @@ from flowzoo.envs.script import (
     AgentProgram,
     Ask,
     Exchange,
+    Message,
     Outcome,
     ProgramEnd,
     ProgramReply,
@@ -257,7 +258,7 @@ class OpenAIProgram(Workflow):
         return Outcome(answer=answer, facts=facts)
 
 
-def read_program(run: Any) -> Any:
+def read_program(run: object) -> Any:
     """Read the program in a setting: a function, or the arguments of a command.
 
     Raises:
@@ -295,7 +296,7 @@ def is_function_name(text: str) -> bool:
     return bool(colon) and name.isidentifier() and is_module
 
 
-def roles_beside(run: Any) -> Any:
+def roles_beside(run: object) -> Any:
     """`ROLES` of the module of a function; () if there are none."""
     function = run.function if isinstance(run, FunctionSetting) else run
     return getattr(sys.modules.get(getattr(function, "__module__", "")), "ROLES", ())
@@ -330,7 +331,7 @@ def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
     return tuple(pairs)
 
 
-def read_variables(names: str | Sequence[str], run: Any) -> tuple[str, ...]:
+def read_variables(names: str | Sequence[str], run: object) -> tuple[str, ...]:
     """Read names of environment variables, also from a text like `HF_TOKEN,MY_SETTING`.
 
     Raises:
@@ -352,7 +353,7 @@ def read_variables(names: str | Sequence[str], run: Any) -> tuple[str, ...]:
     return variables
 
 
-def program_files(run: Any) -> dict[str, str]:
+def program_files(run: object) -> dict[str, str]:
     """Digests of the files of a program, by name."""
     if isinstance(run, FunctionSetting):
         return {f"program={run.name}": run.digest}
@@ -366,7 +367,7 @@ def program_files(run: Any) -> dict[str, str]:
 
 def asked(agent: str, request: ProgramRequest) -> Ask:
     """Convert a request to an ask."""
-    messages: list[dict[str, Any]] = []
+    messages: list[Message] = []
     for sender, content, *more in request.messages:
         calls = json.loads(more[0]) if more else {}
         messages.append({"role": sender, "content": content, **calls})

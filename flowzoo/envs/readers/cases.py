@@ -83,7 +83,7 @@ def _value(node: ast.expr | None) -> Any:
     raise ValueError("not a JSON literal")
 
 
-def _test(case: Any, entry: str | None) -> Test | None:
+def _test(case: object, entry: str | None) -> Test | None:
     if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
         return None
     given, expected = case["input"], case["output"]
@@ -95,7 +95,7 @@ def _test(case: Any, entry: str | None) -> Test | None:
     return CallTest(tuple(given), expected, compare=_LOOSE) if isinstance(given, list) else None
 
 
-def depth(value: Any) -> int:
+def depth(value: object) -> int:
     """Depth of nested lists and objects, 1 for a plain value; without recursion."""
     level, deep = [value], 0
     while level:

@@ -86,7 +86,7 @@ def is_placeholder(gold: str) -> bool:
     return "\\{" not in text and not any(unicodedata.category(char) == "Sm" for char in text)
 
 
-def unwrapped(value: Any) -> Any:
+def unwrapped(value: object) -> Any:
     """The only item of a list, which may be JSON text, such as `34` of `["34"]`; else `value`.
 
     Raises:

@@ -24,6 +24,7 @@ from functools import cache
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
+from flowzoo.aliases import DataRecord
 from flowzoo.envs.readers.published import read_answer
 from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.golds import (
@@ -42,6 +43,7 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    RowPlace,
     Unusable,
     check_layout,
     data_source,
@@ -430,7 +432,7 @@ def _note(data: str, subject: str, rows: Sequence[MathRow], chosen: Sequence[boo
 
 
 def _layout(
-    where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
+    where: str, record: DataRecord, layout: str, columns: dict[str, str]
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
     # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
@@ -449,7 +451,7 @@ def _layout(
 
 
 def _row(
-    where: str, line: int, record: dict[str, Any], layout: str, names: dict[str, tuple[str, ...]]
+    where: str, line: int, record: DataRecord, layout: str, names: dict[str, tuple[str, ...]]
 ) -> MathRow:
     text = text_of(first(record, names["text"]))
     if text is None or not text.strip():
@@ -493,7 +495,7 @@ def _row(
 
 
 def _choices(
-    where: str, line: int, record: dict[str, Any], text: str, answer: str | None
+    where: str, line: int, record: DataRecord, text: str, answer: str | None
 ) -> tuple[str, str]:
     """A question with its choices, and the letter of the right one.
 
@@ -627,7 +629,7 @@ class MathTask(DataTask[MathRow]):
         columns = cast(Columns, self.columns)
         return data_source(str(self.data), math_rows, self.layout, columns, self.digest)
 
-    def _of_row(self, row: MathRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+    def _of_row(self, row: MathRow, index: int, split: str, where: RowPlace) -> Problem:
         meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 

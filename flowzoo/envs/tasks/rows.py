@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
+from flowzoo.aliases import DataRecord
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
@@ -36,6 +37,10 @@ _PARTS = re.compile(
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
+
+
+RowPlace: TypeAlias = Mapping[str, object]
+"""Name of the source and line of a row, which are part of the `meta` of its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +502,7 @@ def check_layout(
 
 def no_layout(
     where: str,
-    record: Mapping[str, Any],
+    record: Mapping[str, object],
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
     needed: Sequence[str],
 ) -> DataError:
@@ -514,7 +519,7 @@ def no_layout(
     )
 
 
-def listed(value: Any) -> Any:
+def listed(value: object) -> Any:
     """`value`, or the list of texts that it has as JSON, for cells of CSV files."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
@@ -524,9 +529,7 @@ def listed(value: Any) -> Any:
     return value
 
 
-def objects(
-    data: str, records: Iterable[tuple[int, Any]]
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def objects(data: str, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, str, DataRecord]]:
     """Line number, location for messages, and record, for records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"
@@ -538,7 +541,7 @@ def objects(
         yield line, where, record
 
 
-def first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
+def first(record: Mapping[str, object], names: Iterable[str]) -> Any:
     """The first of the columns `names` that `record` has, or None."""
     for name in names:
         value: Any = record
@@ -549,7 +552,7 @@ def first(record: Mapping[str, Any], names: Iterable[str]) -> Any:
     return None
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: object) -> str | None:
     """A string column, a number as text, or the last user message of a chat; None otherwise."""
     if isinstance(value, str):
         return value
@@ -607,8 +610,8 @@ class DataTask(Task, Generic[N]):
         """The rows of `data`."""
 
     @abstractmethod
-    def _of_row(self, row: N, index: int, split: str, where: dict[str, Any]) -> Problem:
-        """The problem of a row; `where` (name of the source, line) is part of its `meta`."""
+    def _of_row(self, row: N, index: int, split: str, where: RowPlace) -> Problem:
+        """The problem of a row; `where` is part of its `meta`."""
 
     @abstractmethod
     def _generate(self, index: int, split: str) -> Problem:

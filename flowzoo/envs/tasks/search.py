@@ -34,7 +34,16 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from flowzoo.envs.script import GradeResult, Passage, SearchResult
-from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
+from flowzoo.envs.tasks.rows import (
+    DataSource,
+    DataTask,
+    RowPlace,
+    data_source,
+    listed,
+    load,
+    objects,
+    reload,
+)
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
 from flowzoo.envs.text import visible
 from flowzoo.errors import (
@@ -422,7 +431,7 @@ def question_rows(
         yield QuestionRow(line, text.strip(), golds, _texts(listed(record.get("gold_ids"))))
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, Sequence) and all(isinstance(part, str | int) for part in value):
@@ -559,7 +568,7 @@ class SearchTask(DataTask[QuestionRow]):
             )
         object.__setattr__(self, "digest", digest)
 
-    def _of_row(self, row: QuestionRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+    def _of_row(self, row: QuestionRow, index: int, split: str, where: RowPlace) -> Problem:
         meta = {**where, "golds": row.golds, "gold_ids": row.gold_ids}
         return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
 

@@ -32,7 +32,7 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import GradeResult
-from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, first, objects
+from flowzoo.envs.tasks.rows import DataSource, DataTask, RowPlace, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, check_choice, need_module
@@ -146,7 +146,7 @@ class WritingTask(DataTask[SourceRow]):
         columns = (("text", self.column),) if self.column else ()
         return data_source(str(self.data), source_rows, columns=columns, digest=self.digest)
 
-    def _of_row(self, row: SourceRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+    def _of_row(self, row: SourceRow, index: int, split: str, where: RowPlace) -> Problem:
         return Problem(self.name, split, self.seed, index, row.text, "", where)
 
     def _generate(self, index: int, split: str) -> Problem:

@@ -165,7 +165,7 @@ def _check_task_once(task: Task) -> None:
         seen.add(state)
 
 
-def _run_check(name: str, check: Callable[[Any], None], subject: Any) -> None:
+def _run_check(name: str, check: Callable[[Any], None], subject: object) -> None:
     try:
         check(subject)
     except Exception as error:

@@ -160,7 +160,7 @@ def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
                 raise AssertionError(f"{subject} raised {error!r} for {text!r:.80}") from error
 
 
-def function_name(function: Any) -> str:
+def function_name(function: object) -> str:
     """The name of a function or of a `functools.partial`."""
     while isinstance(function, partial):
         function = function.func

@@ -219,7 +219,7 @@ def check_copies(task: Task) -> None:
     check_moved(task, digests)
 
 
-def check_moved(subject: Any, digests: Callable[[Any], dict[str, str]]) -> None:
+def check_moved(subject: object, digests: Callable[[Any], dict[str, str]]) -> None:
     """Check that a pickled copy has the same digests, here and in another process."""
     stored = pickle_bytes(subject)
     here = digests(subject)
@@ -233,7 +233,7 @@ def check_moved(subject: Any, digests: Callable[[Any], dict[str, str]]) -> None:
 
 
 def elsewhere(
-    subject: Any, stored: bytes, digests: Callable[[Any], dict[str, str]]
+    subject: object, stored: bytes, digests: Callable[[Any], dict[str, str]]
 ) -> dict[str, str]:
     """Digests of the pickled subject in a fresh process; empty if its class is in no file."""
     modules = []

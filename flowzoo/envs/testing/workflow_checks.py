@@ -168,7 +168,7 @@ def play_pinned(workflow: Workflow, problem: Problem, number: int, truth: random
     return episode
 
 
-def planted_meta(meta: Mapping[str, Any], canary: str) -> dict[str, Any]:
+def planted_meta(meta: Mapping[str, object], canary: str) -> dict[str, Any]:
     """`meta` with the canary in the worked solution, further gold answers and hidden tests."""
     planted = {**meta, "solution": f"worked {canary}"}
     planted |= {name: (canary,) for name in ("golds", "gold_ids") if name in meta}

@@ -234,7 +234,7 @@ def code_form(ran: RunResult | None) -> float:
     return 1.0 if all(case.status in ("AC", "WA") for case in ran.cases) else 0.5
 
 
-def _spoil(value: Any) -> Any:
+def _spoil(value: object) -> Any:
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int | float):

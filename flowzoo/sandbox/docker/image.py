@@ -96,7 +96,10 @@ def find_image(client: Any, name: str) -> SandboxImage | None:
 
 
 def ensure_image(
-    client: Any, info: Mapping[str, Any], name: str | None = None, packages: Sequence[str] = ()
+    client: object,
+    info: Mapping[str, object],
+    name: str | None = None,
+    packages: Sequence[str] = (),
 ) -> SandboxImage:
     """Find the image `name`, or the default one, which is built if it is missing."""
     # `info` is `docker info`: an engine of another architecture cannot run this machine's
@@ -225,7 +228,7 @@ def _pin(packages: Sequence[str]) -> str:
     return " ".join(f"{name}=={at}" for name, at in package_versions(packages).items())
 
 
-def _refuse_errors(lines: Iterable[Mapping[str, Any]]) -> None:
+def _refuse_errors(lines: Iterable[Mapping[str, object]]) -> None:
     for line in lines:
         if "error" in line:
             raise DockerError(explain(RuntimeError(line["error"]), "building the image"))

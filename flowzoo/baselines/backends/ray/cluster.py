@@ -161,7 +161,7 @@ class WorkerError(FlowzooError, RuntimeError):
 
 def ask_all(
     who: str,
-    actors: Sequence[Any],
+    actors: Sequence[object],
     call: Callable[[Any], Any],
     within: float = STARTED_WITHIN_S,
 ) -> list[Any]:
@@ -189,7 +189,7 @@ def ask_all(
     return [replies[number] for number in range(len(actors))]
 
 
-def _heard(reply: Any) -> Any:
+def _heard(reply: object) -> Any:
     if isinstance(reply, Failed):
         raise deserialize_error(reply.error, WorkerError)
     return reply

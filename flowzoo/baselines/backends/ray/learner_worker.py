@@ -99,7 +99,7 @@ class LearnerWorker(AnsweringActor):
         return self._answer(meet)
 
     def work(
-        self, policy: str, lr_scale: float, work: Callable[..., Any], given: Sequence[Any]
+        self, policy: str, lr_scale: float, work: Callable[..., Any], given: Sequence[object]
     ) -> LearnerReply:
         """Do `work` with the learner of `policy`, as every rank must."""
 

@@ -241,7 +241,7 @@ def check_vllm(facts: Sequence[NodeFacts]) -> None:
             )
 
 
-def check_grading(settings: Sequence[Mapping[str, Any]]) -> None:
+def check_grading(settings: Sequence[Mapping[str, object]]) -> None:
     """Refuse nodes that grade with other means than one another."""
     for other in settings[1:]:
         if other != settings[0]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -19,6 +19,38 @@ BINS = 5
 """Most bins of replies by their length."""
 FEWEST_REPLIES = 5
 """Least number of replies of a bin; a smaller one joins the next, or the last the one before."""
+
+
+class LevelRow(TypedDict):
+    """Figures of the problems of one level."""
+
+    level: str
+    problems: int
+    episodes: int
+    accuracy: float
+    interval: tuple[float | None, float | None]
+    strict: float
+    truncated: float
+    tokens: float | None
+
+
+class ReplyRates(TypedDict):
+    """Mean, low and high end of its 95 % interval, by measure; None: no reply has a value."""
+
+    role_score: list[float] | None
+    score: list[float] | None
+    strict: list[float] | None
+    truncated: list[float] | None
+
+
+class LengthRow(ReplyRates):
+    """Rates of a role's replies from `low` to `high` units long."""
+
+    role: str
+    unit: Literal["tokens", "characters"]
+    low: int
+    high: int
+    replies: int
 
 
 def evaluation_facts(data: EvaluationData) -> dict[str, Any]:
@@ -93,7 +125,7 @@ def level_of(record: EpisodeRecord) -> str:
     return "" if record.level is None else str(record.level)
 
 
-def _level(level: str, records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+def _level(level: str, records: Sequence[EpisodeRecord]) -> LevelRow:
     calls = [call for record in records for call in record.calls]
     scores = problem_scores(records)
     return {
@@ -108,7 +140,7 @@ def _level(level: str, records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     }
 
 
-def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
+def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[LengthRow]:
     # Replies of one length stay together, so the bins between quantiles differ in size.
     pairs = [(record, call) for record in records for call in record.calls if call.role == role]
     counts = [call.output_tokens for _, call in pairs]
@@ -123,7 +155,7 @@ def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]
             start = end
             limits.append(edge)
     bins = np.searchsorted(limits[:-1], sizes)  # the last bin has no end
-    rows: list[dict[str, Any]] = []
+    rows: list[LengthRow] = []
     for number in np.unique(bins):
         inside = [pair for pair, index in zip(pairs, bins, strict=True) if index == number]
         rows.append(
@@ -139,25 +171,25 @@ def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]
     return rows
 
 
-_RATES: Mapping[str, Callable[[EpisodeRecord, Call], float | None]] = {
-    "role_score": lambda record, call: call.role_score,
-    "score": lambda record, call: record.score,
-    "strict": lambda record, call: float(call.strict),
-    "truncated": lambda record, call: float(call.finish == "length"),
-}
+def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> ReplyRates:
+    return {
+        "role_score": _rate(pairs, lambda record, call: call.role_score),
+        "score": _rate(pairs, lambda record, call: record.score),
+        "strict": _rate(pairs, lambda record, call: float(call.strict)),
+        "truncated": _rate(pairs, lambda record, call: float(call.finish == "length")),
+    }
 
 
-def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> dict[str, list[float] | None]:
-    """Mean, low and high end of its 95 % interval, by name; None: no reply has a value."""
-    rates: dict[str, list[float] | None] = {}
-    for name, value in _RATES.items():
-        groups: dict[str, list[float]] = {}
-        for record, call in pairs:
-            number = value(record, call)
-            if number is not None:
-                groups.setdefault(record.problem, []).append(number)
-        rates[name] = _mean_with_ends(list(groups.values())) if groups else None
-    return rates
+def _rate(
+    pairs: Sequence[tuple[EpisodeRecord, Call]],
+    value: Callable[[EpisodeRecord, Call], float | None],
+) -> list[float] | None:
+    groups: dict[str, list[float]] = {}
+    for record, call in pairs:
+        number = value(record, call)
+        if number is not None:
+            groups.setdefault(record.problem, []).append(number)
+    return _mean_with_ends(list(groups.values())) if groups else None
 
 
 def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float]:

@@ -23,7 +23,7 @@ TEXTS = Compare("number")
 
 
 def io_tests(
-    where: str, value: Any, function: str | None, wrapped: bool = True
+    where: str, value: object, function: str | None, wrapped: bool = True
 ) -> tuple[str | None, tuple[IoTest, ...]]:
     """The name of the function that is called (None: stdin style), and the tests."""
     value = _json(where, value) if isinstance(value, str) else value
@@ -53,7 +53,7 @@ def _json(where: str, text: str) -> Any:
         raise DataError(f"{where}: the tests are not JSON ({error}).") from None
 
 
-def _pair(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
+def _pair(where: str, inputs: object, outputs: object) -> list[tuple[Any, Any]]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
         raise DataError(f"{where}: the tests have no lists `inputs` and `outputs`.")
     if len(inputs) != len(outputs):
@@ -89,7 +89,7 @@ def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[IoTest, ...]:
     )
 
 
-def _lines(where: str, value: Any) -> str:
+def _lines(where: str, value: object) -> str:
     # Text of stdin or stdout: a string, or a list of lines.
     if isinstance(value, list):
         return "".join(f"{line}\n" for line in value)
@@ -111,7 +111,7 @@ def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[IoT
     return tuple(CallTest(tuple(given), expected, {}, VALUES) for given, expected in pairs)
 
 
-def _whole_keys(value: Any) -> Any:
+def _whole_keys(value: object) -> Any:
     # JSON has only texts as keys; APPS reads a dict's, also of dicts in a list, as integers.
     if isinstance(value, list):
         return [_whole_keys(item) if isinstance(item, dict) else item for item in value]
@@ -121,7 +121,7 @@ def _whole_keys(value: Any) -> Any:
         return value
 
 
-def _parse_lines(where: str, given: str, expected: Any) -> tuple[Any, Any]:
+def _parse_lines(where: str, given: str, expected: object) -> tuple[Any, Any]:
     arguments = [_json(where, line) for line in given.split("\n") if line.strip()]
     return arguments, _json(where, expected) if isinstance(expected, str) else expected
 
@@ -132,7 +132,7 @@ _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 
 
-def listed_tests(where: str, value: Any) -> list[Any]:
+def listed_tests(where: str, value: object) -> list[Any]:
     """Read the list of tests in a column of LiveCodeBench; empty if the column is empty."""
     if isinstance(value, str) and value.strip():
         text = value if value.lstrip().startswith("[") else _unpack(where, value)
@@ -161,7 +161,7 @@ def _unpack(where: str, packed: str) -> str:
     return str(texts[0])
 
 
-def function_name(where: str, metadata: Any) -> str | None:
+def function_name(where: str, metadata: object) -> str | None:
     """Read the function name in LiveCodeBench's `metadata`; None: a program that prints."""
     if isinstance(metadata, str) and metadata.strip():
         try:
@@ -172,7 +172,7 @@ def function_name(where: str, metadata: Any) -> str | None:
     return name or None
 
 
-def paired_tests(where: str, record: Mapping[str, Any], name: str) -> dict[str, list[Any]]:
+def paired_tests(where: str, record: Mapping[str, object], name: str) -> dict[str, list[Any]]:
     """Read a column of CodeContests as inputs and outputs; both empty if it is missing."""
     value = record.get(name) or {}
     if not isinstance(value, Mapping):
@@ -183,7 +183,7 @@ def paired_tests(where: str, record: Mapping[str, Any], name: str) -> dict[str, 
     return {"inputs": list(inputs or ()), "outputs": list(outputs or ())}
 
 
-def python_reference(solutions: Any) -> str:
+def python_reference(solutions: object) -> str:
     """The first solution of CodeContests in Python 3; empty without one."""
     if not isinstance(solutions, Mapping):
         return ""

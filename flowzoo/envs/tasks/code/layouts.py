@@ -36,6 +36,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from flowzoo.aliases import DataRecord
 from flowzoo.envs.tasks.code.io import (
     IoTest,
     function_name,
@@ -232,16 +233,14 @@ def with_prelude(source: str, prelude: str) -> str:
     return f"{future}{prelude.rstrip()}\n\n{_FUTURE.sub('', source)}"
 
 
-def _source(where: str, columns: tuple[str, ...], value: Any) -> str:
+def _source(where: str, columns: tuple[str, ...], value: object) -> str:
     if value is not None and not isinstance(value, str):
         names = " or ".join(map(repr, columns))
         raise DataError(f"{where}: column {names} must hold source code, got {value!r:.80}.")
     return (value or "").replace("\r\n", "\n")
 
 
-def read_humaneval(
-    where: str, line: int, record: dict[str, Any], names: Names, prompt: str
-) -> CodeRow:
+def read_humaneval(where: str, line: int, record: DataRecord, names: Names, prompt: str) -> CodeRow:
     """Read a function to complete: the code before it is the prelude, `check` the hidden test."""
     entry, code = first(record, names["entry"]), first(record, names["tests"])
     if not isinstance(entry, str) or not entry.isidentifier():
@@ -271,7 +270,7 @@ def read_humaneval(
     )
 
 
-def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:
+def read_mbpp(where: str, line: int, record: DataRecord, names: Names, text: str) -> CodeRow:
     """Read a problem with asserts; the first is shown, and the function it calls is the entry."""
     column = names["tests"][0]
     value = listed(first(record, names["tests"]))
@@ -312,7 +311,7 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
     )
 
 
-def _tested_name(where: str, record: dict[str, Any], names: Names, solution: str, test: str) -> str:
+def _tested_name(where: str, record: DataRecord, names: Names, solution: str, test: str) -> str:
     called = [name for name in _DEFINED.findall(solution) if re.search(rf"\b{name}\s*\(", test)]
     entry = first(record, names["entry"]) or (called[0] if called else None)
     if not isinstance(entry, str):
@@ -324,7 +323,7 @@ def _tested_name(where: str, record: dict[str, Any], names: Names, solution: str
     return entry
 
 
-def _texts(where: str, column: str, value: Any) -> list[str]:
+def _texts(where: str, column: str, value: object) -> list[str]:
     value = listed(value)
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
@@ -333,7 +332,7 @@ def _texts(where: str, column: str, value: Any) -> list[str]:
     return items
 
 
-def read_apps(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:
+def read_apps(where: str, line: int, record: DataRecord, names: Names, text: str) -> CodeRow:
     """Inputs and outputs in one column; tests that the statement shows are public."""
     starter = _source(where, ("starter_code",), record.get("starter_code"))
     solution = _reference(where, names["solution"], first(record, names["solution"]))
@@ -347,7 +346,7 @@ def read_apps(where: str, line: int, record: dict[str, Any], names: Names, text:
 
 
 def read_livecodebench(
-    where: str, line: int, record: dict[str, Any], names: Names, text: str
+    where: str, line: int, record: DataRecord, names: Names, text: str
 ) -> CodeRow:
     """Public tests in a column, private ones packed in another."""
     starter = _source(where, ("starter_code",), record.get("starter_code"))
@@ -362,7 +361,7 @@ def read_livecodebench(
 
 
 def read_codecontests(
-    where: str, line: int, record: dict[str, Any], names: Names, text: str
+    where: str, line: int, record: DataRecord, names: Names, text: str
 ) -> CodeRow:
     """Public, private and generated tests, each as lists of inputs and outputs."""
     public = paired_tests(where, record, names["tests"][0])
@@ -416,7 +415,7 @@ def _is_shown(test: IoTest, text: str) -> bool:
     return all(part and f"\n{part}\n" in lines for part in parts)
 
 
-def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
+def _reference(where: str, columns: tuple[str, ...], value: object) -> str:
     # The first of the solutions that runs: a list, JSON of a list, or a text; may be fenced.
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):  # a program may begin with a list
@@ -491,7 +490,7 @@ def code_rows(
 
 
 def _row(
-    where: str, line: int, record: dict[str, Any], names: Names, reader: Callable[..., CodeRow]
+    where: str, line: int, record: DataRecord, names: Names, reader: Callable[..., CodeRow]
 ) -> CodeRow:
     text = _statement(where, record, names["text"])
     if first(record, names["tests"]) is None:
@@ -510,7 +509,7 @@ def _row(
 
 
 def _layout(
-    where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
+    where: str, record: DataRecord, layout: str, columns: dict[str, str]
 ) -> tuple[str, Names]:
     # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
@@ -522,7 +521,7 @@ def _layout(
     raise no_layout(where, record, _COLUMNS, ("text", "tests"))
 
 
-def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> str:
+def _statement(where: str, record: DataRecord, columns: tuple[str, ...]) -> str:
     value = first(record, columns)
     text = text_of(value) if isinstance(value, str | list) else None
     names = " or ".join(map(repr, columns))

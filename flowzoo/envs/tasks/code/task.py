@@ -54,6 +54,7 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    RowPlace,
     Unusable,
     data_source,
     read_columns,
@@ -243,7 +244,7 @@ class CodeTask(DataTask[CodeRow]):
             output_bytes=LEAST_OUTPUT if self.output_bytes is None else self.output_bytes,
         )
 
-    def _of_row(self, row: CodeRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+    def _of_row(self, row: CodeRow, index: int, split: str, where: RowPlace) -> Problem:
         meta = {
             **where,
             "entry": row.entry,

@@ -22,6 +22,7 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    RowPlace,
     check_layout,
     data_source,
     objects,
@@ -294,7 +295,7 @@ class Game(DataTask[BoardRow]):
     def ended(self, problem: Problem, actions: str = START) -> str:
         """Reason of the world's end (`solved`, `deadlock`, `cap`), or an empty string."""
 
-    def _of_row(self, row: BoardRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+    def _of_row(self, row: BoardRow, index: int, split: str, where: RowPlace) -> Problem:
         return self._problem(row.instance, index, split, where)
 
     def _generate(self, index: int, split: str) -> Problem:
