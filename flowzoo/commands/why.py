@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowzoo.baselines.why.words import explanation_lines
 from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import (
@@ -60,7 +61,6 @@ def run(options: Options) -> int:
     note = f"finished reruns are kept in {out}; the same command resumes"
     quiet_transformers()
     from flowzoo.baselines.why.explain import explain_run
-    from flowzoo.baselines.why.words import explanation_lines
 
     with interruptible(lambda: note):
         facts = explain_run(

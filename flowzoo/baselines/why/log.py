@@ -1,4 +1,4 @@
-"""What another trainer's log alone can say: whether its score fell, and what else moved then.
+"""Words on a log of another trainer: whether its score fell, and what else moved then.
 
 A log has means over batches: no values by problem, no roles, and nothing was run again. So there is
 no error rate here, and no cause.
@@ -51,7 +51,7 @@ def read_log(file: Path) -> list[dict[str, Any]]:
 
 
 def log_lines(file: Path) -> list[str]:
-    """What the log in a file says, in lines.
+    """Say in lines what the log in a file shows.
 
     Raises:
         UsageError: it is no JSON-lines file, or has no score with enough values.
