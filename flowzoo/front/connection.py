@@ -50,6 +50,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.url, self.headers = b"", []
         self._count = self._chunk = self._start = 0
         self._in_head, self._in_message = True, False
+        self._idle_since = self.loop.time()
         self._set_deadline()
         if len(self.connections) > self.front.most_connections:
             self._make_room()
@@ -118,6 +119,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the rest of a body that was refused, though not for long."""
+        self._idle_since = self.loop.time()
         super().on_response_complete()
         if self._in_message and not self._in_head and self.cycle.response_complete:
             self._set_deadline()
@@ -168,9 +170,9 @@ class BoundedConnection(HttpToolsProtocol):
         ]
         if len(others) < self.front.most_connections:
             return
-        idle = next((other for other in others if other.is_idle), None)
-        if idle is not None:
-            idle._drop("no room")
+        idle = [other for other in others if other.is_idle]
+        if idle:  # not one that has just come: its first request may be under way
+            min(idle, key=lambda other: other._idle_since)._drop("no room")
             return
         message = f"{self.front.most_connections:,} connections are open: try again."
         headers = {"Retry-After": "1"}

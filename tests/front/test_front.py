@@ -95,7 +95,7 @@ def test_a_client_that_leaves_ends_the_request_that_is_answered_and_those_behind
     assert front.tally.statuses.total() == 1
 
 
-def test_idle_connections_make_room_for_new_ones(monkeypatch):
+def test_idle_connections_make_room_and_busy_ones_do_not(monkeypatch):
     monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 600.0)
     front = Trial()
     front.most_connections = 3
@@ -104,7 +104,17 @@ def test_idle_connections_make_room_for_new_ones(monkeypatch):
         wait_for(lambda: len(front.connections) == 3)
         assert ask(port, "GET", "/health")[0] == 200
         wait_for(lambda: front.tally.drops["no room"] == 1)
-        for connection in idle:
+        held = list[socket.socket]()
+        for count in range(1, 4):
+            held.append(sent(port, b"GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            wait_for(lambda count=count: busy(front) == count)  # type: ignore[misc]
+        with sent(port, b"") as refused:
+            text = refused.recv(4096)  # in one piece
+        assert text.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 1" in text
+        assert b"too_many_connections" in text
+        front.may_answer.set()
+        for connection in (*idle, *held):
             connection.close()
         wait_for(lambda: not front.connections)
         assert ask(port, "GET", "/health")[0] == 200
