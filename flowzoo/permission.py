@@ -90,11 +90,10 @@ class Permission:
         if not self._is_command or self._is_given(value):
             self._has_granted = True
             return
-        ends = f"={value}"
         files = [
             file.partition(", table [")[0]
             for file, texts in self._texts.items()
-            if any(f"={text}".endswith(ends) for text in texts)
+            if any(_gives(text, value) for text in texts)
         ]
         if self._line is None:
             self._has_granted = True
@@ -112,11 +111,16 @@ class Permission:
             _remember(_key_of_file(path), str(path))
 
     def _is_given(self, name: str) -> bool:
-        return any(f"={word}".endswith(f"={name}") for word in self._line or ())
+        return any(_gives(word, name) for word in self._line or ())
 
 
 PERMISSION = Permission()
 """Permission of this process."""
+
+
+def _gives(word: str, value: str) -> bool:
+    """True of VALUE, NAME=VALUE and, of addresses, MODEL@VALUE."""
+    return f"={word}".endswith((f"={value}", f"@{value}"))
 
 
 def _texts(value: Any) -> Iterator[str]:

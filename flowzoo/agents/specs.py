@@ -11,7 +11,7 @@ from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, p
 from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.judge import JUDGE_SAMPLING, JudgePolicy
-from flowzoo.agents.openai.endpoint import Endpoint
+from flowzoo.agents.openai.endpoint import Endpoint, check_receiver
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
@@ -234,7 +234,9 @@ def read_endpoint(spec: str, endpoints: Mapping[str, Endpoint]) -> tuple[str, En
     rest = spec.partition(":")[2]
     model, _, url = rest.partition("@http")
     if model and url:
-        return model, Endpoint(f"http{url}")
+        endpoint = Endpoint(f"http{url}")
+        check_receiver(endpoint.url, endpoint.api_key_env)
+        return model, endpoint
     model, at, name = rest.rpartition("@")
     if not at or not model or not name:
         raise UsageError(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_address
 from typing import Any
 
+from flowzoo.front.address import is_local
 from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
 from flowzoo.front.request import (
     MOST_INCOMING,
@@ -23,7 +21,6 @@ from flowzoo.front.tally import Tally
 from flowzoo.provenance import redact
 
 Handler = Callable[[HttpRequest], Awaitable[HttpReply]]
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d*)?", re.IGNORECASE)
 _log = logging.getLogger("flowzoo")
 
 
@@ -121,17 +118,6 @@ def check_local(request: HttpRequest) -> None:
     if origin and origin.lower() != f"http://{hosts[0]}".lower():
         message = "Pages of other sites may only ask a server that has an API key."
         raise RefusalError(403, "origin_refused", message)
-
-
-@functools.lru_cache(64)
-def is_local(host: str) -> bool:
-    """True if the header `Host` names this machine."""
-    match = _HOST.fullmatch(host)
-    name = (match[1] or match[2]).lower() if match else ""
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def failure(error: BaseException) -> RefusalError:

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from flowzoo.agents.openai.endpoint import check_receiver
+from flowzoo.agents.vllm.remote import ServerBackend
 from flowzoo.baselines.matrix import controls
 from flowzoo.cli import main
+from flowzoo.errors import UsageError
+from flowzoo.permission import PERMISSION
 
 MARK = "open('loaded', 'a').write(__file__)\n"
 CODE = {
@@ -143,6 +147,25 @@ def test_a_leaderboard_loads_no_code(name, folder, capsys):
     Path("b.toml").write_text(f"[settings]\nn = 2\n{settings}\n[[cells]]\n{toml(cells)}")
     assert_refused(["leaderboard", "b.toml", "--dry-run"], name, capsys)
     assert_refused(["leaderboard", "b.toml"], name, capsys)
+
+
+def test_a_key_goes_to_no_address_that_only_a_file_names(folder, capsys, monkeypatch):
+    place = "http://192.0.2.1:9/v1"
+    cells = {"workflow": ["single"], "policy": [f"openai:m@{place}"]}
+    Path("b.toml").write_text(f"[settings]\nn = 1\n[[cells]]\n{toml(cells)}")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-this-user")
+    assert main(["leaderboard", "b.toml"]) != 0
+    error = capsys.readouterr().err
+    assert f"b.toml sets an endpoint to {place}, and the command line does not" in error
+    assert "it would be sent the key in OPENAI_API_KEY" in error
+    with PERMISSION.of(["eval", "single", "--policy", f"vllm:m@{place}"]):
+        check_receiver(place)
+    with PERMISSION.of([]):
+        with pytest.raises(UsageError, match="would be sent the key"):
+            ServerBackend(place)
+        check_receiver("http://127.0.0.1:9/v1")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        check_receiver(place)  # there is no key to be sent
 
 
 def test_the_refusal_lists_all_code_with_its_file_and_digest(folder, capsys):

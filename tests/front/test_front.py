@@ -13,7 +13,8 @@ import pytest
 from processes import wait_for
 
 from flowzoo.errors import UsageError
-from flowzoo.front.front import Front, is_local
+from flowzoo.front.address import is_local
+from flowzoo.front.front import Front
 from flowzoo.front.refusal import RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
 from flowzoo.front.server import FrontServer, bind

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
+from flowzoo.front.address import is_local
+from flowzoo.permission import PERMISSION
 
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
@@ -155,6 +157,16 @@ def chat_url(base_url: str) -> str:
     if "#" in base_url:
         raise UsageError(f"no server gets what follows # in a URL, got {base_url!r}.")
     return base_url.rstrip("/") + "/chat/completions"
+
+
+def check_receiver(url: str, variable: str = "OPENAI_API_KEY") -> None:
+    """Check that the key in a variable may be sent to an address that a file may have named.
+
+    Raises:
+        UsageError: only a file names the address, and it is not one of this machine.
+    """
+    if api_key(variable) and not is_local(urlsplit(url).netloc):
+        PERMISSION.check_value("an endpoint", url, f"it would be sent the key in {variable}")
 
 
 def api_key(variable: str) -> str:

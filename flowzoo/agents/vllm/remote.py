@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowzoo.agents.openai.endpoint import api_key, chat_url
+from flowzoo.agents.openai.endpoint import api_key, chat_url, check_receiver
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,
@@ -83,6 +83,7 @@ class ServerBackend(LoopBackend):
             timeout_s: longest time to one answer.
             patience_s: how long a server may take to come up.
         """
+        check_receiver(url, _KEY)
         self._url = chat_url(url).removesuffix("/chat/completions")
         self._root = self._url.rsplit("/", 1)[0]
         super().__init__("flowzoo-vllm-remote", max_pending)
