@@ -173,7 +173,8 @@ def load_named(
     where, colon, attribute = name.rpartition(":")
     if not (colon and where and attribute.isidentifier()):
         raise UsageError(f"{setting} takes module:{what} or path/to/file.py:{what}, got {name!r}.")
-    if not permitted and (what != "Class" or where.partition(".")[0] != "flowzoo"):
+    is_own = what == "Class" and where.partition(".")[0] == "flowzoo"  # module, not a file so named
+    if not permitted and (not is_own or where.endswith(".py")):
         PERMISSION.check(name)
         if os.getcwd() not in sys.path:  # not before: what is there may be a stranger's
             sys.path.append(os.getcwd())

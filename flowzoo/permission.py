@@ -111,7 +111,10 @@ class Permission:
             _remember(_key_of_file(path), str(path))
 
     def _is_given(self, name: str) -> bool:
-        return any(_gives(word, name) for word in self._line or ())
+        # A file that was read for its settings is not named as code by its place on the line.
+        read = {Path(file.partition(", table [")[0]) for file in self._texts}
+        words = [word for word in self._line or () if Path(word.rpartition("=")[2]) not in read]
+        return any(_gives(word, name) for word in words)
 
 
 PERMISSION = Permission()
@@ -119,8 +122,10 @@ PERMISSION = Permission()
 
 
 def _gives(word: str, value: str) -> bool:
-    """True of VALUE, NAME=VALUE and, of addresses, MODEL@VALUE."""
-    return f"={word}".endswith((f"={value}", f"@{value}"))
+    """True of VALUE, NAME=VALUE and, of addresses, MODEL@VALUE; of paths in any spelling."""
+    return f"={word}".endswith((f"={value}", f"@{value}")) or (
+        Path(word.rpartition("=")[2]) == Path(value)
+    )
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents.openai.endpoint import check_receiver
+from flowzoo.agents.openai.endpoint import check_receiver, read_endpoints
 from flowzoo.agents.vllm.remote import ServerBackend
 from flowzoo.baselines.matrix import controls
 from flowzoo.cli import main
@@ -149,6 +149,23 @@ def test_a_leaderboard_loads_no_code(name, folder, capsys):
     assert_refused(["leaderboard", "b.toml"], name, capsys)
 
 
+@pytest.mark.parametrize("place", ["flowzoo.py", "flowzoo.d/team.py"])
+def test_a_file_of_the_name_of_flowzoo_is_a_file(place, folder, capsys):
+    Path("flowzoo.d").mkdir()
+    shutil.copy("x/team.py", place)
+    Path("s.toml").write_text(toml({"workflow": f"{place}:Team", "steps": 1}))
+    assert_refused(["train", "--config", "s.toml"], f"{place}:Team", capsys)
+
+
+def test_a_settings_file_is_no_program_because_the_line_names_it(folder, capsys):
+    program = Path("p.toml")
+    program.write_text(
+        "#!/usr/bin/env -S touch loaded\n" + toml({"program": "./p.toml", "model": "pocket:math"})
+    )
+    program.chmod(0o755)
+    assert_refused(["train", "--config", "./p.toml", "--steps", "1"], "./p.toml", capsys)
+
+
 def test_a_key_goes_to_no_address_that_only_a_file_names(folder, capsys, monkeypatch):
     place = "http://192.0.2.1:9/v1"
     cells = {"workflow": ["single"], "policy": [f"openai:m@{place}"]}
@@ -157,7 +174,15 @@ def test_a_key_goes_to_no_address_that_only_a_file_names(folder, capsys, monkeyp
     assert main(["leaderboard", "b.toml"]) != 0
     error = capsys.readouterr().err
     assert f"b.toml sets an endpoint to {place}, and the command line does not" in error
-    assert "it would be sent the key in OPENAI_API_KEY" in error
+    assert f"{place} would be sent the key in OPENAI_API_KEY" in error
+    Path("e.toml").write_text(f'[fast]\nurl = "{place}"\napi_key_env = "MY_TOKEN"\n')
+    monkeypatch.setenv("MY_TOKEN", "another-key-of-this-user")
+    cells = {"workflow": ["single"], "policy": ["openai:m@fast"]}
+    Path("b.toml").write_text(f'[settings]\nn = 1\nendpoints = "e.toml"\n[[cells]]\n{toml(cells)}')
+    assert main(["leaderboard", "b.toml"]) != 0
+    assert f"{place} would be sent the key in MY_TOKEN" in capsys.readouterr().err
+    with PERMISSION.of(["eval", "single", "--endpoints", "./e.toml"]):
+        assert list(read_endpoints(Path("e.toml"))) == ["fast"]
     with PERMISSION.of(["eval", "single", "--policy", f"vllm:m@{place}"]):
         check_receiver(place)
     with PERMISSION.of([]):

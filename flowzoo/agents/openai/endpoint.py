@@ -106,6 +106,7 @@ def read_endpoints(path: Path) -> dict[str, Endpoint]:
             endpoints[name] = Endpoint(**values)
         except UsageError as error:
             raise UsageError(f"endpoint {name} in {path}: {error}") from error
+        check_receiver(endpoints[name].url, endpoints[name].api_key_env, str(path))
     return endpoints
 
 
@@ -159,14 +160,18 @@ def chat_url(base_url: str) -> str:
     return base_url.rstrip("/") + "/chat/completions"
 
 
-def check_receiver(url: str, variable: str = "OPENAI_API_KEY") -> None:
+def check_receiver(url: str, variable: str = "OPENAI_API_KEY", place: str = "") -> None:
     """Check that the key in a variable may be sent to an address that a file may have named.
 
+    `place`: the file of endpoints that has the address, which the command line names in its stead.
+
     Raises:
-        UsageError: only a file names the address, and it is not one of this machine.
+        UsageError: only a file names it, and it is not one of this machine.
     """
     if api_key(variable) and not is_local(urlsplit(url).netloc):
-        PERMISSION.check_value("an endpoint", url, f"it would be sent the key in {variable}")
+        setting, value = ("endpoints", place) if place else ("an endpoint", url)
+        effect = f"{url} would be sent the key in {variable}"
+        PERMISSION.check_value(setting, value, effect)
 
 
 def api_key(variable: str) -> str:

@@ -216,10 +216,9 @@ _UNCLAIMED = re.compile(
     r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
     rf"|^(?!.*\b(?:{NEGATIONS})\b|.*n't\b).*\b(?:more|less|\w+er) than\W*$"
 )
-# A deed that was not done, which leaves its number: `She did not sell 6 of them`.
-_UNDONE = re.compile(
-    r"(?i)\bdid(?: not|n't) (?!be|equal|get|give|have|find|think|mean|make|reach)\w+\W*$"
-)
+# What was not done to some of several leaves their number: `She did not sell 6 of them`.
+_UNDONE = re.compile(r"(?i)\bdid(?: not|n't) \w+\W*$")
+_SOME = re.compile(r"(?i)\s+of\s+(?:them|the|these|those|his|her|its|their|my|our|your)\b")
 # Clauses before that of a value.
 _CLAUSES = re.compile(r"(?s)\A.*(?<!say)(?:[,;:]|\bso\b|\band\b(?=\W*[A-Za-z]{2}))")
 # Before "answer": words that deny or doubt it, or make it something else.
@@ -431,7 +430,7 @@ def _in_words(sentence: str) -> str | None:
         return None
     if _is_phrase(plain := _MEANS.sub("", whole)):
         return plain
-    if last and not _is_unclaimed(sentence, last.start()):
+    if last and not _is_unclaimed(sentence, last):
         return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
     return None
 
@@ -525,7 +524,7 @@ def _last_item(sentence: str) -> str | None:
         return sentence[matrix.start() :] if matrix else None
     last = spans[-1]
     after = sentence[last.end() :]
-    if _is_unclaimed(sentence, last.start()) or _DENIED_AFTER.match(after):
+    if _is_unclaimed(sentence, last) or _DENIED_AFTER.match(after):
         return None
     if last.re is _NUMBER:
         named = _EXTREME.search(sentence, 0, last.start())
@@ -540,12 +539,15 @@ def formulas_of(text: str) -> list[str]:
     return [next(filter(None, match.groups())).strip() for match in _MATH.finditer(text)]
 
 
-def _is_unclaimed(sentence: str, start: int) -> bool:
+def _is_unclaimed(sentence: str, value: re.Match[str]) -> bool:
     # True if the words between a value and the value or clause before it leave open whether it is
     # the answer.
+    start = value.start()
     others = (*_MATH.finditer(sentence, 0, start), *_NUMBER.finditer(sentence, 0, start))
     led = sentence[max((match.end() for match in others), default=0) : start]
-    led = _UNDONE.sub("", _CLAUSES.sub("", led))
+    led = _CLAUSES.sub("", led)
+    if _SOME.match(sentence, value.end()):
+        led = _UNDONE.sub("", led)
     return _UNCLAIMED.search(led) is not None or (bool(others) and _is_aside(led))
 
 
