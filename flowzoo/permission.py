@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Permission:
         Raises:
             UsageError: another file does; the message says its `effect`.
         """
-        if not self._is_command or self._is_given(value):
+        if not self._is_command or self._is_set(setting, value):
             self._has_granted = True
             return
         files = [
@@ -110,11 +111,25 @@ class Permission:
         if self._is_command and self._has_granted:
             _remember(_key_of_file(path), str(path))
 
+    def _is_set(self, setting: str, value: str) -> bool:
+        # `--sandbox unsafe` or `sandbox=unsafe`, and no run folder of that name; an address anywhere.
+        for before, word in pairwise(["", *(self._line or ())]):
+            name, equals, text = word.rpartition("=")
+            is_named = name.lstrip("-") == setting if equals else before == f"--{setting}"
+            if is_named and Path(text) == Path(value):
+                return True
+            if "://" in value and _gives(word, value):
+                return True
+        return False
+
     def _is_given(self, name: str) -> bool:
-        # A file that was read for its settings is not named as code by its place on the line.
+        # A file that was read for its settings (FILE or FILE@VARIANT) is not named as code by that.
         read = {Path(file.partition(", table [")[0]) for file in self._texts}
-        words = [word for word in self._line or () if Path(word.rpartition("=")[2]) not in read]
-        return any(_gives(word, name) for word in words)
+        return any(
+            _gives(word, name)
+            for word in self._line or ()
+            if Path(word.rpartition("=")[2].partition("@")[0]) not in read
+        )
 
 
 PERMISSION = Permission()
@@ -122,10 +137,8 @@ PERMISSION = Permission()
 
 
 def _gives(word: str, value: str) -> bool:
-    """True of VALUE, NAME=VALUE and, of addresses, MODEL@VALUE; of paths in any spelling."""
-    return f"={word}".endswith((f"={value}", f"@{value}")) or (
-        Path(word.rpartition("=")[2]) == Path(value)
-    )
+    """True of VALUE, NAME=VALUE and, of addresses, MODEL@VALUE."""
+    return f"={word}".endswith((f"={value}", f"@{value}"))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from flowzoo.agents.evaluation.regrade import Regrading, State, regrade
+from flowzoo.agents.evaluation.regrade import Regrading, State, read_saved, regrade
 from flowzoo.agents.evaluation.summary import is_evaluation
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.settings.file import from_table
@@ -18,8 +18,8 @@ from flowzoo.commands.problems import ProblemOptions, build_played
 from flowzoo.commands.progress.shown import shown_progress
 from flowzoo.commands.shared import CodeOptions
 from flowzoo.envs import Workflow
-from flowzoo.errors import UsageError
-from flowzoo.files import read_json, read_rows
+from flowzoo.errors import DataError, UsageError
+from flowzoo.files import read_json
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import grader_digest
 from flowzoo.sandbox.tier import SandboxName, usable_tier
@@ -95,7 +95,9 @@ def read_evaluation(folder: Path, options: Options) -> StoredEpisodes:
     if options.step is not None:
         raise UsageError(f"`step` is of a training run, and {folder} is an evaluation")
     record = read_json(folder / "run.json")
-    settings = record["settings"]
+    settings = record.get("settings")
+    if not isinstance(settings, dict) or not {"problems", "env", "policies"} <= settings.keys():
+        raise DataError(f"{folder / 'run.json'} has no settings of an evaluation")
     PERMISSION.note(str(folder / "run.json"), settings)
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
@@ -108,7 +110,7 @@ def read_evaluation(folder: Path, options: Options) -> StoredEpisodes:
         problems = replace(problems, sandbox=options.sandbox or usable_tier(record["grading"]))
     specs = tuple(settings["policies"]["policy"])
     workflow = build_played("regrade", settings["workflow"], None, problems, specs)
-    episodes = read_rows(folder / "episodes.jsonl", dict, "an episode")
+    episodes = read_saved(folder / "episodes.jsonl")
     return StoredEpisodes(str(folder), workflow, episodes, recorded_grader(record))
 
 
@@ -127,7 +129,7 @@ def read_training(folder: Path, options: Options) -> StoredEpisodes:
     if "sandbox" in data.grading:
         config = replace(config, sandbox=options.sandbox or usable_tier(data.grading))
     workflow, _ = with_prompts(config)
-    episodes = read_rows(files[step], dict, "an episode")
+    episodes = read_saved(files[step])
     grader = recorded_grader({"provenance": data.provenance})
     return StoredEpisodes(f"{folder}, step {step}", workflow, episodes, grader)
 

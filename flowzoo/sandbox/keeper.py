@@ -109,8 +109,7 @@ def _enter_namespace(command: list[str], pipe: int) -> None:
                 file.write(text)
     if first := os.fork():
         _close_streams()
-        os.waitpid(first, 0)
-        os._exit(0)
+        os._exit(1 if os.waitpid(first, 0)[1] else 0)  # the first of a namespace may be killed
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)

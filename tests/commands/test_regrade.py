@@ -153,7 +153,13 @@ def test_what_cannot_be_judged_again_is_refused_in_one_line(tmp_path, capsys):
         capsys.readouterr()
         assert main(["regrade", str(folder)]) == 2
         assert message in capsys.readouterr().err
+    (folder / "run.json").write_text(json.dumps({"kind": "evaluation"}))
+    assert main(["regrade", str(folder)]) == 2
+    assert "run.json has no settings of an evaluation" in capsys.readouterr().err
     (folder / "run.json").write_text(json.dumps(record))
+    (folder / "episodes.jsonl").write_text('{"episode": "x"}\n' * 2)
+    assert main(["regrade", str(folder)]) == 2
+    assert "line 1: not an episode" in capsys.readouterr().err
     (folder / "episodes.jsonl").write_text("")
     assert main(["regrade", str(folder)]) == 2
     assert "has no stored episodes" in capsys.readouterr().err

@@ -166,6 +166,14 @@ def test_a_settings_file_is_no_program_because_the_line_names_it(folder, capsys)
     assert_refused(["train", "--config", "./p.toml", "--steps", "1"], "./p.toml", capsys)
 
 
+def test_a_folder_of_the_name_of_a_value_does_not_give_it(tmp_path):
+    with PERMISSION.of(["swap", "unsafe"]), pytest.raises(UsageError, match="sandbox to unsafe"):
+        PERMISSION.check_value("sandbox", "unsafe", "programs run")
+    for line in (["play", "--sandbox", "unsafe"], ["play", "--options", "sandbox=unsafe"]):
+        with PERMISSION.of(line):
+            PERMISSION.check_value("sandbox", "unsafe", "programs run")
+
+
 def test_a_key_goes_to_no_address_that_only_a_file_names(folder, capsys, monkeypatch):
     place = "http://192.0.2.1:9/v1"
     cells = {"workflow": ["single"], "policy": [f"openai:m@{place}"]}

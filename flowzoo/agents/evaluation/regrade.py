@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.agents.evaluation.comparison import paired_interval
@@ -26,6 +28,7 @@ from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import CountedReply, EffectResult, Judge, ReplyCounts
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
+from flowzoo.files import read_rows
 
 Saved = Mapping[str, Any]
 """An episode of `episodes.jsonl` or of a transcript file: see `EpisodeRecord.to_json`."""
@@ -35,6 +38,17 @@ the script to a prompt that no stored reply answers. `other problem`: the task h
 by now."""
 _AT_ONCE = 512
 """Episodes that play side by side, so that graders and sandboxes get batches."""
+_EPISODE_FIELDS = ("problem", "episode", "text", "gold", "score", "answer", "calls")
+_CALL_FIELDS = (
+    "agent",
+    "messages",
+    "reply",
+    "strict",
+    "lenient",
+    "role_score",
+    "prompts",
+    "finish",
+)
 _POSITION = re.compile(r"(?P<task>[^/]*)/(?P<split>[^/]*)/.*?(?P<index>\d+)", re.DOTALL)
 
 
@@ -106,6 +120,22 @@ def _reply(workflow: Workflow, call: Mapping[str, Any]) -> str:
     output = call.get("output_tokens") or len(call.get("output_ids", ())) or usage.get("output")
     finish = "length" if call["finish"] == "length" else "stop"
     return CountedReply(call["reply"], ReplyCounts(finish, prompt or 0, output or 0))
+
+
+def read_saved(path: Path) -> list[Saved]:
+    """The complete lines of a file of episodes.
+
+    Raises:
+        DataError: a line is not an episode; the message names it.
+    """
+
+    def checked(row: Saved) -> Saved:
+        itemgetter(*_EPISODE_FIELDS)(row)
+        for call in row["calls"]:
+            itemgetter(*_CALL_FIELDS)(call)
+        return row
+
+    return read_rows(path, checked, "an episode")
 
 
 def find_problem(workflow: Workflow, saved: Saved) -> Problem | None:

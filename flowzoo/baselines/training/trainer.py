@@ -28,7 +28,7 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.alert import send_alert
 from flowzoo.baselines.run.directory import row_key
-from flowzoo.baselines.run.manifest import by_score, checkpoints
+from flowzoo.baselines.run.manifest import by_score, checkpoints, first_intact
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl
 from flowzoo.baselines.training.advantage_computer import trained_rows
@@ -46,7 +46,7 @@ from flowzoo.baselines.training.metrics import (
     spike,
 )
 from flowzoo.envs import Call
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.errors import DataError, FlowzooError, UsageError
 
 logger = logging.getLogger("flowzoo")
 
@@ -325,8 +325,10 @@ class Trainer:
         ] or list(run.learners)  # fmt: skip
         scales = {name: learner.lr_scale for name, learner in run.learners.items()}
         root = run.directory.checkpoints
-        best = run.backend.once(lambda: by_score(checkpoints(root))[0].path)
-        step = checkpoint.load(best, run.learners, run.backend).step
+        best = run.backend.once(lambda: first_intact(by_score(checkpoints(root))))
+        if best is None:
+            raise DataError(f"{root} has no intact checkpoint with a score to roll back to")
+        step = checkpoint.load(best.path, run.learners, run.backend).step
         for name, scale in scales.items():
             run.learners[name].lr_scale = scale * (SLOWER if name in slowed else 1.0)
         run.engines.sync(True)

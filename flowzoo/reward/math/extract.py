@@ -236,10 +236,17 @@ _DENIED_AFTER = re.compile(
 _MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
 _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", re.DOTALL)
-# A short sentence that says a number.
+# A short sentence whose verb has a number for its object. Verbs of thought and of what was left
+# out say nothing of how many there are; nor does a number behind a preposition.
 _SENTENCE = re.compile(
-    r"(?:(?:I|You|He|She|It|We|They|There) [a-z]|(?:It|That)'s |[A-Z][a-z]+ [a-z]+s )"
-    r"[^:;=$]*\d[^:;=$]*\."
+    r"(?:(?:(?:He|She|They|There) (?:\w+ )?|(?!It|This|That|We|You|No)[A-Z][a-z]+ )"
+    r"(?!(?:think|thought|sa(?:y|id)|tr[iy]|want|wish|hop|guess|claim|expect|assum|suppos|believ"
+    r"|predict|estimat|forg[eo]t|miss|fail|exclud|reject|rul|den[iy]|doubt|avoid|skip|ignor)\w* )"
+    r"(?!(?:about|above|after|around|at|before|below|by|for|from|in|near|of|on|out|over|past|than"
+    r"|to|under|until|up|with|within) )[a-z]+ "
+    r"|It (?:is|was|takes|took|costs?|needs|has|had|weighs|equals) "
+    r"|(?:It|That)'s (?:not [^,;\d]*\d+ but )?)"
+    r"(?:(?:exactly|only|just|a total of) )?[$€£]?\d[\d,./]*(?: [a-z ]+|%)?\.?"
 )
 _INSTEAD_OF = re.compile(r"\bnot [^,;]*\d but\b")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")

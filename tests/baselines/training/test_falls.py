@@ -61,7 +61,7 @@ def test_a_run_that_goes_back_has_its_best_weights_and_a_lower_rate(tmp_path, ca
     )
     assert after["learn/lr/shared"] <= back["learn/lr/shared"] / 2
     assert after["eval/reward/mean"] > back["eval/reward/mean"]
-    assert (out / "checkpoints" / f"step-{back['step']:08d}").is_dir() or rows[-1]["step"] == 7
+    assert (out / "checkpoints" / f"step-{rows[-1]['step']:08d}").is_dir()
 
 
 @pytest.mark.parametrize(
