@@ -112,7 +112,7 @@ class Permission:
             _remember(_key_of_file(path), str(path))
 
     def _is_set(self, setting: str, value: str) -> bool:
-        # `--sandbox unsafe` or `sandbox=unsafe`, and no run folder of that name; an address anywhere.
+        # `--sandbox unsafe` or `sandbox=unsafe`, no run folder of that name; an address anywhere.
         for before, word in pairwise(["", *(self._line or ())]):
             name, equals, text = word.rpartition("=")
             is_named = name.lstrip("-") == setting if equals else before == f"--{setting}"
