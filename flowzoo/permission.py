@@ -100,7 +100,9 @@ class Permission:
             self._has_granted = True
             for file in files:
                 self.note_own(Path(file))
-        elif not (files and all(_is_known(_key_of_file(Path(file))) for file in files)):
+        elif files and all(_is_known(_key_of_file(Path(file))) for file in files):
+            self._has_granted = True
+        else:
             raise UsageError(
                 f"{' and '.join(files) or 'a file'} sets {setting} to {value}, and the command "
                 f"line does not: {effect}. {_REMEDY}"

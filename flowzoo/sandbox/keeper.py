@@ -135,7 +135,10 @@ def _become(command: list[str]) -> None:
         if _LINUX:
             linux = _linux()
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            with (
+                contextlib.suppress(OSError),
+                open("/proc/self/oom_score_adj", "w", encoding="ascii") as file,
+            ):
                 file.write("1000")  # it is killed first when memory runs out
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # which Python sets
             signal.signal(number, signal.SIG_DFL)

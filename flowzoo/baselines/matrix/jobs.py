@@ -188,6 +188,7 @@ class TrainingJob(MatrixJob):
             self.config = replace(self.config, token_budget=most)
         path = self.folder / "cell.toml"
         replace_text(path, cell_text(self.config))
+        PERMISSION.note_own(path)
         return ["flowzoo.cli", "train", "--config", str(path), "--json", *PERMISSION.arguments]
 
     def threads(self) -> int:

@@ -239,7 +239,8 @@ _INSTEAD = re.compile(r",?\s+(?:and |but )?(?:not|rather than|instead of)\s.*", 
 # A short sentence whose verb has a number for its object. Verbs of thought and of what was left
 # out say nothing of how many there are; nor does a number behind a preposition.
 _SENTENCE = re.compile(
-    r"(?:(?:(?:He|She|They|There) (?:\w+ )?|(?!It|This|That|We|You|No)[A-Z][a-z]+ )"
+    r"(?:(?:(?:He|She|They|There) (?:\w+ )?"
+    r"|(?!It|This|That|We|You|No|See|Use|Recall|Apply)[A-Z][a-z]+ )"
     r"(?!(?:think|thought|sa(?:y|id)|tr[iy]|want|wish|hop|guess|claim|expect|assum|suppos|believ"
     r"|predict|estimat|forg[eo]t|miss|fail|exclud|reject|rul|den[iy]|doubt|avoid|skip|ignor)\w* )"
     r"(?!(?:about|above|after|around|at|before|below|by|for|from|in|near|of|on|out|over|past|than"

@@ -11,6 +11,8 @@ NAMED_AFTER_S = 60.0
 """Least seconds of a shard after which its worker is named in a line."""
 GIVEN_UP_AFTER_S = 3600.0
 """Least seconds of a shard after which the run ends."""
+FIRST_GIVEN_UP_AFTER_S = 24 * 3600.0
+"""The same before any shard was answered, whose length nobody knows."""
 _NAMED, _GIVEN_UP = 10, 100
 """The same as multiples of the longest shard so far."""
 _log = logging.getLogger("flowzoo")
@@ -37,6 +39,8 @@ class SilentWorkers:
         for worker in self._told.keys() - playing.keys():
             del self._told[worker]
         limit = max(GIVEN_UP_AFTER_S, _GIVEN_UP * self._longest)
+        if not self._longest:
+            limit = FIRST_GIVEN_UP_AFTER_S
         if playing and min(playing.values()) > limit:
             raise WorkerError(
                 f"rollout workers {listed(list(playing))} have neither answered nor ended in "
