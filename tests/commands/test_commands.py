@@ -92,8 +92,10 @@ def test_train_says_where_everything_is(tmp_path, capsys):
         assert str(tmp_path / name) in output
         assert (tmp_path / name).exists()
     assert "held-out accuracy" in output
-    command = shlex.split(output.splitlines()[-1].removeprefix("report"))
+    *_, report, best = output.splitlines()
+    command = shlex.split(report.removeprefix("report"))
     assert command == ["flowzoo", "report", str(tmp_path)]
+    assert best.startswith("best  ")
     assert main(command[1:]) == 0
     assert (tmp_path / "report.html").stat().st_size > 0
 

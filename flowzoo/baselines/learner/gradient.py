@@ -185,7 +185,8 @@ class LossGradient:
                 sampler_logps=batch.behavior_logps if recomputed else None,
             )  # fmt: skip
         except NonFiniteError as error:
-            raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
+            calls = [rows[idx].call for idx in error.rows]
+            raise non_finite("loss", calls, str(error).rstrip(".")) from error
         return loss, token_sums(stats, correction, scores, self.config)
 
     def _reference_logps(self, batch: Microbatch, kept_tokens: KeptTokens | None) -> Tensor | None:

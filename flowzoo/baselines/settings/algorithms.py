@@ -252,6 +252,10 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 """Name -> algorithm. Every preset has the algorithm of its name; others share grpo's advantages."""
 
 
+SUPERVISED = "sft"
+"""Algorithm in the record of a supervised run; no run of `flowzoo train` has it."""
+
+
 def algorithm_named(name: str) -> Algorithm:
     """The algorithm of that name."""
     if name not in ALGORITHMS:

@@ -10,7 +10,7 @@ from flowzoo.agents.engines import EngineTraits, find_engine, no_int8
 from flowzoo.agents.evaluation.protocol import check_selection
 from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.learner.config import OldLogp
-from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
+from flowzoo.baselines.settings.algorithms import ALGORITHMS, SUPERVISED, algorithm_named
 from flowzoo.baselines.settings.options import (
     EngineOptions,
     EvaluationOptions,
@@ -72,7 +72,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
         check_declared(self)
-        algorithm_named(self.algorithm)
+        if self.algorithm != SUPERVISED:
+            algorithm_named(self.algorithm)
         check_split(self.split)
         check_split(self.eval_split, "eval_split")
         check_selection(self.eval_split)

@@ -103,9 +103,12 @@ class LossFunction(Hook):
         """Return the loss of every token, shaped like `logps`.
 
         Raises:
-            UsageError: no tensor of that shape, one without a gradient, or NaN or infinite.
+            UsageError: no tensor of that shape, or one without a gradient.
+            NonFiniteError: NaN or infinite; it has the rows.
         """
         import torch  # late: settings need no torch
+
+        from flowzoo.baselines.learner.loss import NonFiniteError
 
         losses = self.call(logps, old_logps, advantages, mask)
         expected = f"a tensor of shape {tuple(logps.shape)}"
@@ -118,8 +121,9 @@ class LossFunction(Hook):
         bad = (~torch.isfinite(losses) & mask.bool()).nonzero()
         if len(bad):
             row, token = bad[0].tolist()
-            value = losses[row, token].item()
-            raise self.wrong("finite losses", f"{value} for row {row}, token {token}")
+            got = f"{losses[row, token].item()} for row {row}, token {token}"
+            error = self.wrong("finite losses", got)
+            raise NonFiniteError(str(error), bad[:, 0].unique().tolist())
         return losses
 
 

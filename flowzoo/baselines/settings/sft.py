@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule
+from flowzoo.baselines.settings.algorithms import SUPERVISED
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import (
     DecodingOptions,
@@ -127,4 +128,4 @@ class SftConfig(  # a dataclass lists the fields of its last base first
         names -= {"sharing", "min_lr", "schedule", "checkpoint_every", "eval_problems",
                   "stop_patience"}  # fmt: skip
         shared = {name: getattr(self, name) for name in names}
-        return TrainConfig(**shared, algorithm="sft", sharing=self.sharing or ("shared",))
+        return TrainConfig(**shared, algorithm=SUPERVISED, sharing=self.sharing or ("shared",))

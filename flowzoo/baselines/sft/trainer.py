@@ -28,6 +28,7 @@ from flowzoo.baselines.run.export import EXPORTED, export_policy
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
+from flowzoo.baselines.settings.algorithms import SUPERVISED
 from flowzoo.baselines.settings.by_policy import values_of
 from flowzoo.baselines.settings.layers import LayeredConfig
 from flowzoo.baselines.settings.model_defaults import fill_from_models
@@ -250,7 +251,7 @@ class SupervisedTrainer:
             "workflow": self.workflow.name,
             "task": self.workflow.task.name,
             "policies": self.policies,
-            "algorithm": "sft",
+            "algorithm": SUPERVISED,
             "seed": self.config.seed,
             "data": self.counts.plain(),
             "steps": self.step,
