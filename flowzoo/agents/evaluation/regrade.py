@@ -129,13 +129,13 @@ def read_saved(path: Path) -> list[Saved]:
         DataError: a line is not an episode; the message names it.
     """
 
-    def checked(row: Saved) -> Saved:
+    def check_fields(row: Saved) -> Saved:
         itemgetter(*_EPISODE_FIELDS)(row)
         for call in row["calls"]:
             itemgetter(*_CALL_FIELDS)(call)
         return row
 
-    return read_rows(path, checked, "an episode")
+    return read_rows(path, check_fields, "an episode")
 
 
 def find_problem(workflow: Workflow, saved: Saved) -> Problem | None:

@@ -160,16 +160,16 @@ def chat_url(base_url: str) -> str:
     return base_url.rstrip("/") + "/chat/completions"
 
 
-def check_receiver(url: str, variable: str = "OPENAI_API_KEY", place: str = "") -> None:
+def check_receiver(url: str, variable: str = "OPENAI_API_KEY", file: str = "") -> None:
     """Check that the key in a variable may be sent to an address that a file may have named.
 
-    `place`: the file of endpoints that has the address, which the command line names in its stead.
+    `file`: the file of endpoints that has the address, which the command line names in its stead.
 
     Raises:
         UsageError: only a file names it, and it is not one of this machine.
     """
     if api_key(variable) and not is_local(urlsplit(url).netloc):
-        setting, value = ("endpoints", place) if place else ("an endpoint", url)
+        setting, value = ("endpoints", file) if file else ("an endpoint", url)
         effect = f"{url} would be sent the key in {variable}"
         PERMISSION.check_value(setting, value, effect)
 

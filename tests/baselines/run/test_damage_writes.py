@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("damage")  # they share runs
 FULL = [
     ("killed", 100, "aside/1/metrics.jsonl could"),  # the row that is done again
     pytest.param("killed", 3000, "run/metrics.jsonl could", marks=pytest.mark.full),  # the others
-    pytest.param("killed", 6500, "transcripts/train-000003.jsonl could", marks=pytest.mark.full),
+    pytest.param("killed", 8000, "transcripts/train-000003.jsonl could", marks=pytest.mark.full),
     ("killed", 9800, "run/metrics.jsonl could"),  # in the middle of a new row
     pytest.param("killed", 40_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
     pytest.param("killed", 1_500_000, "the checkpoint of step 4 could", marks=pytest.mark.full),

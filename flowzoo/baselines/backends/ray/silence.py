@@ -12,7 +12,7 @@ NAMED_AFTER_S = 60.0
 GIVEN_UP_AFTER_S = 3600.0
 """Least seconds of a shard after which the run ends."""
 FIRST_GIVEN_UP_AFTER_S = 24 * 3600.0
-"""The same before any shard was answered, whose length nobody knows."""
+"""The same before any shard was answered, whose length is unknown."""
 _NAMED, _GIVEN_UP = 10, 100
 """The same as multiples of the longest shard so far."""
 _log = logging.getLogger("flowzoo")
