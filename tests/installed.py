@@ -49,6 +49,7 @@ LINES = {
     "eval voting --policy vllm:model --n 2": "torch",
     "eval voting --policy openai:m@http://127.0.0.1:9/v1 --n 2": "httpx",
     "eval voting --data org/name --policy scripted:0.8": "datasets",
+    "regrade ev": "",
     "leaderboard board.toml": "",
     "filter voting --policy scripted:0.5 --n 4 --samples 2 --out rates.jsonl": "",
     "sft voting --out sft": "torch",
