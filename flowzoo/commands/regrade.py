@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 from flowzoo.agents.evaluation.regrade import Regrading, State, read_saved, regrade
 from flowzoo.agents.evaluation.summary import is_evaluation
-from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.commands.problems import ProblemOptions, build_played
@@ -116,6 +115,8 @@ def read_evaluation(folder: Path, options: Options) -> StoredEpisodes:
 
 def read_training(folder: Path, options: Options) -> StoredEpisodes:
     """The episodes of an evaluation during a training run."""
+    from flowzoo.baselines.run.reading import read_run  # late: it needs an extra
+
     data = read_run(folder, folder.name)
     config = from_table(data.settings, str(folder / "run.json"))
     refuse_others(folder, config.env or config.program)
