@@ -118,11 +118,13 @@ class BoundedConnection(HttpToolsProtocol):
         self._end_wait()
 
     def on_response_complete(self) -> None:
-        """Wait for the rest of a body that was refused, though not for long."""
+        """Wait for the rest of a body that was refused, or of the next header, not for long."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
         if self._in_message and not self._in_head and self.cycle.response_complete:
             self._set_deadline()
+        elif self._in_head and self._deadline is not None:
+            self._set_deadline()  # a header that waited for this response has its whole time
 
     def pause_writing(self) -> None:
         """Wait for a client that reads slowly, though not for ever."""

@@ -165,15 +165,16 @@ def test_a_head_that_comes_slowly_is_refused(address, monkeypatch, start):
 
 
 def test_a_head_may_wait_while_the_request_before_it_is_answered(monkeypatch):
-    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 0.2)
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 1.0)
     workflow, gate = make_workflow("single"), Gate()
     chat = {"model": workflow.name, "messages": [{"role": "user", "content": "Compute 1+1."}]}
     body = json.dumps(chat).encode()
     policies = PolicyMap.shared(gate, workflow.role_counts())
     with serving(workflow, policies) as served, Caller(address_of(served.url)) as caller:
         caller.send(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body) + b"GET /v1")
-        time.sleep(1)
+        time.sleep(1.8)
         gate.open.set()
         assert caller.answer()[0] == 200
+        time.sleep(0.4)  # more than is left of the time that began anew while it waited
         caller.send(b"/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert caller.answer()[0] == 200
