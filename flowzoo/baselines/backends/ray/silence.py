@@ -53,9 +53,11 @@ class SilentWorkers:
         for worker in late:
             self._told[worker] = 2 * playing[worker]
         if late:
+            longest = f"the longest shard took {self._longest:.0f} s"
+            earlier = longest if self._longest else "no shard was answered yet"
             _log.warning(
-                "rollout workers %s have not answered for %.0f s (the longest shard took %.0f s): "
-                "see whether they are stopped, swapped out or wait for a disk; after %.0f s "
-                "without any answer the run ends",
-                listed(late), max(playing[worker] for worker in late), self._longest, limit,
+                "rollout workers %s have not answered for %.0f s (%s): see whether they are "
+                "stopped, swapped out or wait for a disk; after %.0f s without any answer the run "
+                "ends",
+                listed(late), max(playing[worker] for worker in late), earlier, limit,
             )  # fmt: skip

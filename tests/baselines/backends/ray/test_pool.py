@@ -112,7 +112,7 @@ def test_new_weights_do_not_wait_for_a_worker_whose_shard_another_has_finished(m
 
 def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatch, caplog):
     monkeypatch.setattr(silence, "NAMED_AFTER_S", 0.3)
-    monkeypatch.setattr(silence, "GIVEN_UP_AFTER_S", 2.0)
+    monkeypatch.setattr(silence, "FIRST_GIVEN_UP_AFTER_S", 2.0)
     awake = Event()
     stopped = make_pool(*[lambda jobs: awake.wait(30) and None] * 2)
     try:
