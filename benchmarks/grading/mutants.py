@@ -34,9 +34,9 @@ from flowzoo.sandbox.sandbox import Sandbox
 
 LEAST_AGREEMENT = 0.998
 CALL_S = 5.0
-"""CPU seconds of a call in the sandbox; a reference of MBPP needs two."""
+"""CPU seconds of a mutant in the sandbox, unless its reference is slow."""
 REFERENCE_S, LEAST_S, TIMES = 60.0, 3.0, 3.0
-"""CPU seconds of a whole reference in the harness; of a mutant at least, and per reference's."""
+"""CPU seconds of a reference; of a mutant in the harness at least, and per its reference's."""
 SETS = {
     "HumanEval": ("humaneval/HumanEval.jsonl", 700),
     "MBPP": ("mbpp/sanitized-mbpp.json", 900),
@@ -166,8 +166,12 @@ def measure(name: str, folder: Path, limit: int | None, box: Sandbox) -> list[Ju
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "data.jsonl"
         path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-        task = CodeTask(data=str(path), packages="numpy", cpu_s=CALL_S, sandbox=box.backend)
-        references = judge(task, box, [*starmap(make_reference, enumerate(records))])
+
+        def judged(trials: Sequence[Trial], seconds: float) -> list[Judged]:
+            task = CodeTask(data=str(path), packages="numpy", cpu_s=seconds, sandbox=box.backend)
+            return judge(task, box, trials)
+
+        references = judged([*starmap(make_reference, enumerate(records))], REFERENCE_S)
         trials = [
             row.trial._replace(source=source, seconds=LEAST_S + TIMES * row.cpu_s)
             for row in references
@@ -176,7 +180,12 @@ def measure(name: str, folder: Path, limit: int | None, box: Sandbox) -> list[Ju
             )
         ]
         rng.shuffle(trials)
-        return references + judge(task, box, trials[: limit or count])
+        trials = trials[: limit or count]
+        # A reference that takes seconds leaves its mutants as much time here as in the harness.
+        slow = [trial for trial in trials if trial.seconds > CALL_S]
+        fast = [trial for trial in trials if trial.seconds <= CALL_S]
+        longest = max((trial.seconds for trial in slow), default=CALL_S)
+        return references + judged(fast, CALL_S) + judged(slow, longest)
 
 
 def summarize(name: str, rows: Sequence[Judged]) -> dict[str, Any]:

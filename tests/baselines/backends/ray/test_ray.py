@@ -17,7 +17,7 @@ if find_spec("ray") is None:
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
 
 WORLD = Path(__file__).with_name("world.py")
-sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
+sys.path.append(str(WORLD.parent))
 
 from ray_cluster import run_apart  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402

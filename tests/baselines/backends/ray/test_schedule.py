@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.asynchrony import Simulation
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.backend import RolloutSpec, deserialize_error, serialize_error
@@ -41,6 +40,7 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 from flowzoo.provenance import versions
+from tests.baselines.backends.ray.simulation import Simulation
 from tests.baselines.rows import new_call
 from tests.refused import refused
 

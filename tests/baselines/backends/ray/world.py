@@ -4,7 +4,7 @@
 
 One cluster for all cases: to start one takes half a minute. Every case writes its result into
 FOLDER/CASE.json, or its error; one that hangs writes the stacks of all threads, and ends the
-program. See `benchmarks/ray_cluster.py`.
+program. See `ray_cluster.py`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, and what befalls it: for `ray_scale.py`, `ray_kills.py` and tests.
+"""A Ray cluster on this machine, and what befalls it.
 
 It runs in a network namespace of its own where there can be one: Ray asks the host for an address
 that leads outside, and where that does not lead back nothing connects.
@@ -70,13 +70,6 @@ def run_apart(
         )  # fmt: skip
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def be_apart() -> None:
-    """Run this program again by `run_apart`, unless that has been done."""
-    if _APART not in os.environ:
-        sys.exit(run_apart(sys.argv).returncode)
-    raise_loopback()
 
 
 def raise_loopback() -> None:
