@@ -2,6 +2,7 @@ import atexit
 import gc
 import importlib
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -98,6 +99,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from scheduling import FileScheduling
 
     return FileScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Add the command that repeats a failed test alone."""
+    report = yield
+    if report.failed:
+        name = item.nodeid.partition("@")[0]
+        python = Path(sys.executable)
+        if python.is_relative_to(item.config.rootpath):
+            python = python.relative_to(item.config.rootpath)
+        command = f"OMP_NUM_THREADS=1 {python} -m pytest {shlex.quote(name)}"
+        report.sections.append(("repeat it alone", command))
+    return report
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

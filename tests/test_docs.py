@@ -18,7 +18,10 @@ from flowzoo.envs.tasks import TASKS
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "AGENTS.md")
+    ),
     *(path for path in sorted(DOCS.rglob("*.md")) if "generated" not in path.parts),
 ]
 NAMES = ["start", *(f"tutorials/{path.stem}" for path in sorted((DOCS / "tutorials").glob("*.md")))]
