@@ -27,8 +27,12 @@ version = release = flowzoo.__version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "pages.docstrings", "pages.mathml",
-    "pages.offline",
+    "pages.offline", "sphinx_llms_txt",
 ]  # fmt: skip
+llms_txt_summary = (  # llms.txt and llms-full.txt, for models that read documentation
+    "Workflows of language models as PettingZoo environments, with rewards that are checked and "
+    "multi-agent GRPO trainers."
+)
 exclude_patterns = ["pages", "static", "templates"]
 templates_path = ["templates"]
 myst_heading_anchors = 4  # `page.md#a-heading`, as code hosts number them
@@ -49,7 +53,7 @@ html_title = "flowzoo"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
-html_copy_source = False
+html_copy_source = True  # llms-full.txt is made of the sources
 html_show_copyright = False
 html_context = {"versions": "FLOWZOO_DOCS_VERSIONS" in os.environ}  # set by tools/docs_versions.py
 html_sidebars = {
