@@ -12,7 +12,7 @@ from typing import Any
 
 from flowzoo.agents.policy import Batching, Completion, Key, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import make_request, open_turns
+from flowzoo.agents.rollout.drivers import make_request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
@@ -28,11 +28,7 @@ Others = Mapping[str, Policy | str] | Policy | str
 
 
 def free_agents(workflow: Workflow, others: Others, played: str | Sequence[str] = ()) -> list[str]:
-    """The agents of the roles and agents in `played`, or else all that `others` does not name.
-
-    Raises:
-        UsageError: an unknown role or agent, or none is free.
-    """
+    """The agents of the roles and agents in `played`, or else all that `others` does not name."""
     names = [played] if isinstance(played, str) else list(played)
     seats = isinstance(others, Mapping) and not names
     named = {agent for name in (others if seats else names) for agent in own_agents(workflow, name)}
@@ -136,9 +132,9 @@ class PolicyPlayer:
 
     def reply(self, episode: Episode, agent: str) -> str:
         """The reply of `agent` to its open turn."""
-        turn = next(turn for turn in open_turns(episode) if turn.agent == agent)
+        turn = next(turn for turn in episode.waiting if turn.agent == agent)
         key = (episode.key, agent, turn.turn)
-        request = make_request(self._seats, key, turn, episode.problem.id)
+        request = make_request(self._seats, key, episode, turn)
         check_no_tools(request)
         (completion,) = _loop(os.getpid()).wait(self._seats.policy(agent).generate([request]))
         return completion.text

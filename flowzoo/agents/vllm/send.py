@@ -28,7 +28,7 @@ from vllm.utils.network_utils import get_open_port
 
 from flowzoo.agents.vllm.backend import Tensors
 from flowzoo.agents.vllm.settings import WeightTransfer
-from flowzoo.agents.vllm.transfer import plain_handles, send_file
+from flowzoo.agents.vllm.transfer import plain_handles, weights_file
 
 _HOST = "127.0.0.1"
 """A split engine is on this machine."""
@@ -77,11 +77,11 @@ class EngineCalls(NamedTuple):
         self.call(lambda: self.engine.init_weight_transfer_engine(request))
 
     def start_weight_update(self) -> None:
-        """See `UpdateCalls`."""
+        """Stop sampling."""
         self.call(lambda: self.engine.start_weight_update())
 
     def update_weights(self, update_info: Any) -> None:
-        """See `UpdateCalls`; handles of memory go in words."""
+        """Load some or all weights; handles of memory go in words."""
         if "ipc_handles" in update_info:
             handles = plain_handles(update_info["ipc_handles"])
             update_info = {**update_info, "ipc_handles": handles}
@@ -89,7 +89,7 @@ class EngineCalls(NamedTuple):
         self.call(lambda: self.engine.update_weights(request))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """See `UpdateCalls`."""
+        """Resume sampling with the new weights."""
         self.call(lambda: self.engine.finish_weight_update(weight_version))
 
 
@@ -153,7 +153,10 @@ class WeightSender:
 
     def _send(self, tensors: Tensors, gpu: torch.device | None) -> None:
         if gpu is None:
-            send_file(self._calls, tensors, self._source.dtype)
+            with weights_file(tensors, self._source.dtype) as file:
+                self._calls.start_weight_update()
+                self._calls.update_weights({"path": str(file)})
+                self._calls.finish_weight_update()
             return
         torch.cuda.synchronize(gpu)  # vLLM's senders read on other streams
         self._source.tensors, self._source.device = tensors, gpu

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -54,30 +54,6 @@ def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]
         return _NAMED[value]
 
     return {gpu: tuple(read(value) for value in arguments) for gpu, arguments in given.items()}
-
-
-class UpdateCalls(Protocol):
-    """vLLM's calls around new weights, of an engine or a server."""
-
-    def start_weight_update(self) -> None:
-        """Stop sampling."""
-        ...
-
-    def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load some or all weights."""
-        ...
-
-    def finish_weight_update(self) -> None:
-        """Resume sampling with the new weights."""
-        ...
-
-
-def send_file(engine: UpdateCalls, tensors: Tensors, dtype: torch.dtype | None = None) -> None:
-    """Replace the weights of an engine that sees this machine's files; `dtype` as in the file."""
-    with weights_file(tensors, dtype) as file:
-        engine.start_weight_update()
-        engine.update_weights({"path": str(file)})
-        engine.finish_weight_update()
 
 
 @contextlib.contextmanager

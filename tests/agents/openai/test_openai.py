@@ -324,7 +324,7 @@ def test_wrong_urls_are_explained(url, message):
 
 
 async def test_wrong_numbers_and_keys_are_explained(endpoint, monkeypatch):
-    with pytest.raises(UsageError, match="`concurrency` must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="`concurrency` must be greater than 0, got 0"):
         OpenAIPolicy("m", Server(endpoint.url, concurrency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
@@ -370,7 +370,8 @@ async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint):
 
 async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint):
     endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
-    policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
+    server = Server(endpoint.url, extra_body={"chat_template_kwargs": {"style": "x"}})
+    policy = OpenAIPolicy("m", server, thinking=True)
     (done,) = await generate(policy, ask(1))
     assert done.text == "<think>maybe"
     assert endpoint.seen[0]["chat_template_kwargs"] == {"style": "x", "enable_thinking": True}

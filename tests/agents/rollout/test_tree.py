@@ -11,7 +11,6 @@ from policies import Numbers
 
 from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.branches import Phase, fork_with_replies
-from flowzoo.agents.rollout.drivers import open_turns
 from flowzoo.agents.rollout.engine import Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.settings import TreeSettings
@@ -352,7 +351,7 @@ def test_local_credit_leaves_the_teams_share_out():
 def test_branches_share_no_state_with_the_episode_or_with_each_other():
     episode = Episode(Hidden(TASK), TASK.problem(0), "e")
     answers = [[Response("p", Completion(text)) for text in ("10", "20")] for _ in range(3)]
-    phase = Phase(0, open_turns(episode), answers)
+    phase = Phase(episode.waiting, answers)
     item, two = (fork_with_replies(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
     assert (item.interim_score, two.interim_score) == (pytest.approx(0.001), pytest.approx(0.004))
     assert episode.interim_score is None
