@@ -20,7 +20,7 @@ import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.types import (
@@ -43,6 +43,7 @@ MOST_RESULT = 2**20
 MOST_MESSAGE = 2**22
 """Most bytes of a message of a server, which is a line; a longer one ends it."""
 _START_S = 30.0
+T = TypeVar("T")
 
 
 class McpServerError(FlowzooError, RuntimeError):
@@ -90,7 +91,7 @@ class _Server:
             self.over = True
             raise _fault(self._command, f"did not start: {error!r:.300}") from error
 
-    def wait(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    def wait(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """The result of a coroutine on the session's loop, which is canceled when it is late."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -112,7 +113,7 @@ class _Server:
         self._thread.join(10)
 
 
-_servers: dict[tuple[Any, ...], _Server] = {}
+_servers: dict[tuple[int, tuple[str, ...], tuple[str, ...]], _Server] = {}
 _lock = threading.Lock()
 
 

@@ -90,18 +90,14 @@ Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]
 
 
 class OutsidePolicy:
-    """Passes every request on and waits for its answer."""
+    """Passes every request of an episode on and waits for its answer."""
 
     batching: Batching = "stream"
     name = "outside"
 
     def __init__(self) -> None:
-        self._requests = Events()
+        self.events = Events()
         self._answers: dict[Key, asyncio.Future[Completion]] = {}
-
-    def begin(self, events: Events) -> None:
-        """Pass requests to `events` from now on, and drop all requests that wait."""
-        self._requests, self._answers = events, {}
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """See `Policy`."""
@@ -109,7 +105,7 @@ class OutsidePolicy:
         waiting = [loop.create_future() for _ in requests]
         for request, future in zip(requests, waiting, strict=True):
             self._answers[request.key] = future
-            self._requests.put(request)
+            self.events.put(request)
         return [await future for future in waiting]
 
     def answer(self, request: Request, completion: Completion) -> None:
@@ -165,11 +161,10 @@ class OutsidePlay:
         loop: LoopThread,
         seed: int = 0,
     ) -> None:
-        self._running: Future[list[EpisodeRecord]] | None = None
-        self._loop, self.agent = loop, agent
-        self._events = Events()
+        self.agent, self._loop = agent, loop
+        self._workflow, self._policies, self._seed = workflow, policies, seed
         self._policy = OutsidePolicy()
-        self._rollout = Rollout(workflow, PolicyMap({**policies, agent: self._policy}), seed=seed)
+        self._running: Future[list[EpisodeRecord]] | None = None
         self.request: Request | None = None
         """Request that waits for an answer; None before and after an episode."""
         self.record: EpisodeRecord | None = None
@@ -179,16 +174,16 @@ class OutsidePlay:
 
     def start(self, job: EpisodeJob) -> Request | None:
         """Begin an episode; what the agent is asked first, None if it ends without asking it."""
-        # One that is under way is given up.
         self.close()
         self.record, self.problem = None, job.problem
-        # A new queue: the last event of a dropped episode must not reach this one.
-        self._events = Events()
-        self._policy.begin(self._events)
-        self._running = self._loop.start(self._rollout.arun([job]))
+        # A new policy: the last event of a dropped episode must not reach this one.
+        self._policy = OutsidePolicy()
+        policy_map = PolicyMap({**self._policies, self.agent: self._policy})
+        rollout = Rollout(self._workflow, policy_map, seed=self._seed)
+        self._running = self._loop.start(rollout.arun([job]))
         _UNDER_WAY.add(self._running)
         self._running.add_done_callback(_UNDER_WAY.discard)
-        self._running.add_done_callback(self._events.put)
+        self._running.add_done_callback(self._policy.events.put)
         return self._next()
 
     def answer(self, completion: Completion) -> Request | None:
@@ -208,7 +203,7 @@ class OutsidePlay:
         self._running = self.request = None
 
     def _next(self) -> Request | None:
-        event = self._events.get()
+        event = self._policy.events.get()
         if isinstance(event, Request):
             check_no_tools(event)
             self.request = event

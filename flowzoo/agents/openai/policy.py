@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import hashlib
 import json
 import logging
 import re
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from flowzoo.agents.answers import AnswerCache
 from flowzoo.agents.chat.prompts import Span, cut, shorten
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
@@ -27,7 +26,7 @@ from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import call_text
-from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
+from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
 RequestBody: TypeAlias = dict[str, Any]
@@ -70,55 +69,6 @@ class Pace:
         if self._most or self._most_tokens:
             self._sent.append(entry)
         return entry
-
-
-class AnswerCache:
-    """Answers of endpoints by a digest of what was asked, in a SQLite file.
-
-    Several processes may use one file, and a killed one leaves it whole. Answers are JSON.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the file."""
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(
-                path, timeout=60, isolation_level=None, check_same_thread=False
-            )
-        except (OSError, sqlite3.OperationalError) as error:
-            raise SaveError(f"{path} cannot be opened as a cache of answers: {error}") from error
-        self._execute("PRAGMA synchronous = OFF")  # the process may die, not the machine
-        self._execute(
-            "CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer TEXT NOT NULL)"
-        )
-
-    def get(self, request: object) -> Any:
-        """The answer to a request, both JSON values; None: it is not there."""
-        query = "SELECT answer FROM answers WHERE digest = ?"
-        row = self._execute(query, _digest(request)).fetchone()
-        return None if row is None else json.loads(row[0])
-
-    def put(self, request: object, answer: object) -> None:
-        """Keep an answer."""
-        query = "INSERT OR REPLACE INTO answers VALUES (?, ?)"
-        self._execute(query, _digest(request), json.dumps(answer))
-
-    def _execute(self, query: str, *values: Any) -> sqlite3.Cursor:
-        try:
-            return self._file.execute(query, values)
-        except sqlite3.OperationalError as error:
-            raise SaveError(f"{self.path} cannot be read or written: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path} is no cache of answers: {error}") from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def _digest(request: object) -> bytes:
-    return hashlib.sha256(json.dumps(request, sort_keys=True).encode("ascii")).digest()
 
 
 _LENGTH = re.compile(  # of a prompt that is too long for the model
@@ -484,7 +434,7 @@ class OpenAIPolicy:
         self._logged["retry"] = 0
         return completion
 
-    def _content(self, request: Request) -> list[Any]:
+    def _content(self, request: Request) -> list[object]:
         # All that an answer depends on, also what a server refuses. The key tells samples of one
         # prompt apart.
         sampling = self.sampling

@@ -153,7 +153,7 @@ def held_down(
     return [value - max(0.0, share - lowest) if silent else value for value, share, silent in rows]
 
 
-def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, Any]:
+def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, object]:
     """The fields of the `Call` of a candidate that was not executed, from its branch."""
     turn = branch.turns[call]
     readable = turn.reply is not None and turn.reply.strict is not None

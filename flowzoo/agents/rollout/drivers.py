@@ -118,7 +118,7 @@ def reply_text(workflow: Workflow, completion: Completion) -> str:
     return CountedReply(completion.text, counts, row)
 
 
-def engine_fields(answer: Response) -> dict[str, Any]:
+def engine_fields(answer: Response) -> dict[str, object]:
     """The fields of `Call` that a policy reported."""
     done = answer.completion
     return {

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -95,7 +96,8 @@ class PlayBatch(NamedTuple):
     plays: Sequence[Play]
 
 
-Play = Generator[RequestBatch | EffectBatch | PlayBatch, list[Any], Any]
+Step = RequestBatch | EffectBatch | PlayBatch
+Play = Generator[Step, list[Any], Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -210,9 +212,7 @@ class RolloutEngine:
         else:
             self._dispatch(running, batch)
 
-    def _dispatch(
-        self, running: RunningPlay, batch: RequestBatch | EffectBatch | PlayBatch
-    ) -> None:
+    def _dispatch(self, running: RunningPlay, batch: Step) -> None:
         if isinstance(batch, EffectBatch):
             running.effects = batch.effects
             self.pending_effects.append(running)
@@ -253,19 +253,19 @@ class RolloutEngine:
     def _grade(self) -> None:
         while self.pending_effects:
             plays: list[RunningPlay] = []
-            effects: list[PendingEffect] = []
-            while self.pending_effects and len(effects) < CHUNK:
+            while self.pending_effects and sum(len(play.effects) for play in plays) < CHUNK:
                 running = self.pending_effects.popleft()
                 if any(type(effect) is Advance for _, effect in running.effects):
                     # Programs take their time: an episode waits for its own alone.
-                    self.grading += 1
-                    self._spawn(self._grade_chunk([running], running.effects))
-                    continue
-                plays.append(running)
-                effects.extend(running.effects)
+                    self._grade_together([running])
+                else:
+                    plays.append(running)
             if plays:
-                self.grading += 1
-                self._spawn(self._grade_chunk(plays, effects))
+                self._grade_together(plays)
+
+    def _grade_together(self, plays: list[RunningPlay]) -> None:
+        self.grading += 1
+        self._spawn(self._grade_chunk(plays))
 
     async def _resolve(self, effects: Sequence[PendingEffect]) -> list[EffectResult]:
         # Agent programs move on in this process; the resolver has the other effects.
@@ -281,44 +281,32 @@ class RolloutEngine:
         rest, moved = iter(results), iter(moves)
         return [next(moved if type(job[1]) is Advance else rest) for job in effects]
 
-    async def _grade_chunk(
-        self, plays: list[RunningPlay], effects: Sequence[PendingEffect]
-    ) -> None:
-        results = await self._resolve(effects)
+    async def _grade_chunk(self, plays: list[RunningPlay]) -> None:
+        effects = [effect for running in plays for effect in running.effects]
+        results = iter(await self._resolve(effects))
         self.grading -= 1
-        start = 0
         with pause_collection():
             for running in plays:
-                count = len(running.effects)
-                self._advance(running, results[start : start + count])
-                start += count
+                self._advance(running, list(islice(results, len(running.effects))))
 
     # -- replies -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        policies = self.policy_map.policies
-        if self.deterministic:
-            # Wait until nothing moves: then the set of waiting requests is a function of the seed.
-            if self.grading or self.pending_effects or self.busy:
-                return
-            for name, queue in self.queues.items():
-                queue.sort(key=lambda waiting: canonical(waiting.request.key))
-                self._send(policies[name], queue)
+        # Wait until nothing moves: then the set of waiting requests is a function of the seed.
+        if self.deterministic and (self.grading or self.pending_effects or self.busy):
             return
-        for name, queue in self.queues.items():
-            if policies[name].batching == "static":
-                if name not in self.busy:
-                    self._send(policies[name], queue)
-            else:
+        for name, policy in self.policy_map.policies.items():
+            queue = self.queues[name]
+            if policy.batching == "stream" and not self.deterministic:
                 for waiting in queue:
-                    self._spawn(self._generate(policies[name], [waiting]))
+                    self._spawn(self._generate(policy, [waiting]))
                 queue.clear()
-
-    def _send(self, policy: Policy, queue: list[PendingRequest]) -> None:
-        if queue:
-            batch, queue[:] = list(queue), []
-            self.busy.add(policy.name)
-            self._spawn(self._generate(policy, batch))
+            elif queue and name not in self.busy:
+                if self.deterministic:
+                    queue.sort(key=lambda waiting: canonical(waiting.request.key))
+                self.busy.add(name)
+                self._spawn(self._generate(policy, list(queue)))
+                queue.clear()
 
     async def _generate(self, policy: Policy, batch: Sequence[PendingRequest]) -> None:
         try:

@@ -53,10 +53,7 @@ class JointSettings:
                 f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
                 f"node has its candidates; got {self.leaves}"
             )
-        if self.children is not None and (self.joint, True) != (
-            "cross",
-            self.children >= self.candidates,
-        ):
+        if self.children and (self.joint != "cross" or self.children < self.candidates):
             raise UsageError(
                 '`children` goes with joint="cross" and must be at least `candidates` '
                 f"({self.candidates}); got {self.children} with joint={self.joint!r}"

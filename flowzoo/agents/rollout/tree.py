@@ -27,7 +27,7 @@ from flowzoo.agents.rollout.branches import (
     sample_phase,
 )
 from flowzoo.agents.rollout.drivers import drive, engine_fields, finished_record
-from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
+from flowzoo.agents.rollout.engine import Play, PlayBatch, Response, Step
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.rollout.settings import TreeSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
     answer: Response
     value: float
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """Fields of its `Call` that differ from the executed candidate's."""
 
 
@@ -104,7 +104,7 @@ class TreePlay:
             episode = yield from self.decide(episode)
         return self.sampled(episode)
 
-    def decide(self, episode: Episode) -> Generator[Any, Any, Episode]:
+    def decide(self, episode: Episode) -> Generator[Step, list[Any], Episode]:
         """Sample, value and execute one phase; returns the branch that was taken."""
         count = self.settings.candidates
         phase = yield from sample_phase(self.policy_map, episode, self.key, count)
@@ -137,7 +137,7 @@ class TreePlay:
 
     def values(
         self, phase: Phase, rows: Sequence[Sequence[Choice]], branches: Mapping[Choice, Episode]
-    ) -> Generator[Any, Any, list[list[float]]]:
+    ) -> Generator[Step, list[Any], list[list[float]]]:
         """Values of the candidates in `rows`, per turn of the phase."""
         if self.settings.value == "now":
             return [
@@ -157,7 +157,7 @@ class TreePlay:
 
     def play_out(
         self, phase: Phase, branches: Mapping[Choice, Episode]
-    ) -> Generator[Any, Any, dict[Choice, list[EpisodeRecord]]]:
+    ) -> Generator[Step, list[Any], dict[Choice, list[EpisodeRecord]]]:
         """Every branch's ends; a branch that has ended is its only end."""
         ends = {choice: [record(b)] for choice, b in branches.items() if b.done}
         open_ones = [choice for choice in branches if choice not in ends]

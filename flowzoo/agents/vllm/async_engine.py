@@ -30,9 +30,8 @@ from flowzoo.agents.vllm.convert import (
     AsyncLLM,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     lora_request,
     read_output,
-    sampling_params,
+    request_parts,
     start_engine,
-    tokens_prompt,
 )
 from flowzoo.agents.vllm.send import EngineCalls, WeightSender
 from flowzoo.agents.vllm.settings import EngineSettings
@@ -141,11 +140,10 @@ class AsyncLLMBackend(LoopBackend):
 
     async def _sample(self, job: GenerationRequest) -> GenerationOutput:
         self._count += 1
-        adapter = lora_request(job.adapter) if job.adapter else None
+        name = str(self._count)
         try:
-            async for output in self._engine.generate(
-                tokens_prompt(job), sampling_params(job), str(self._count), lora_request=adapter
-            ):
+            prompt, sampling, adapter = request_parts(job)
+            async for output in self._engine.generate(prompt, sampling, name, lora_request=adapter):
                 if output.finished:
                     return read_output(output)
             raise EngineDeadError("the vLLM engine ended a reply early")

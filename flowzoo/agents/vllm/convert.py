@@ -74,28 +74,27 @@ scan_safely()
 
 __all__ = [
     "AsyncEngineArgs", "AsyncLLM", "EngineArgs", "LLMEngine", "lora_request", "read_output",
-    "sampling_params", "start_engine", "tokens_prompt",
+    "request_parts", "start_engine",
 ]  # fmt: skip
 _log = logging.getLogger("flowzoo")
 
 
-def tokens_prompt(job: GenerationRequest) -> TokensPrompt:
-    """A job's prompt."""
-    return TokensPrompt(prompt_token_ids=list(job.prompt))
-
-
-def sampling_params(job: GenerationRequest) -> SamplingParams:
-    """A job's sampling; ids and log-probs come once, at the end, and without text."""
+def request_parts(
+    job: GenerationRequest,
+) -> tuple[TokensPrompt, SamplingParams, LoRARequest | None]:
+    """A job's prompt, sampling and adapter; ids and log-probs come once, at the end."""
     fields = sampling_fields(job)
     if job.score is not None:
         fields |= {"logprobs": 1, "logprob_token_ids": [job.score]}
-    return SamplingParams(
+    sampling = SamplingParams(
         **fields,
         detokenize=False,
         flat_logprobs=True,
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,
     )
+    adapter = lora_request(job.adapter) if job.adapter else None
+    return TokensPrompt(prompt_token_ids=list(job.prompt)), sampling, adapter
 
 
 def lora_request(adapter: Adapter) -> LoRARequest:

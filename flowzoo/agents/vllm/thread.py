@@ -32,9 +32,8 @@ from flowzoo.agents.vllm.convert import (
     LLMEngine,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     lora_request,
     read_output,
-    sampling_params,
+    request_parts,
     start_engine,
-    tokens_prompt,
 )
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.errors import UsageError
@@ -224,10 +223,8 @@ class InProcessBackend:
         if future.cancelled():
             return 0
         self._count += 1
-        key, adapter = str(self._count), lora_request(job.adapter) if job.adapter else None
-        self._engine.add_request(
-            key, tokens_prompt(job), sampling_params(job), lora_request=adapter
-        )
+        key, (prompt, sampling, adapter) = str(self._count), request_parts(job)
+        self._engine.add_request(key, prompt, sampling, lora_request=adapter)
         self._active[key] = future
         return 1
 

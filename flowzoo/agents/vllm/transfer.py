@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,7 +15,7 @@ from flowzoo.agents.vllm.backend import Tensors, shared_memory
 # torch describes shared memory of a GPU by the arguments of `rebuild_cuda_tensor`, among them a few
 # classes and a number format. vLLM's own clients pickle them and its workers unpickle them
 # (VLLM_ALLOW_INSECURE_SERIALIZATION=1). A name for each makes that unnecessary.
-_NAMED: dict[str, Any] = {
+_NAMED: dict[str, object] = {
     "Tensor": torch.Tensor,
     "TypedStorage": torch.storage.TypedStorage,
     "UntypedStorage": torch.UntypedStorage,
@@ -25,10 +24,10 @@ _NAMED: dict[str, Any] = {
 """vLLM packs weights as bytes, so there is one number format."""
 
 
-def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+def plain_handles(handles: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     """The arguments by GPU as msgpack and JSON-like carriers take them."""
 
-    def plain(value: object) -> Any:
+    def plain(value: object) -> object:
         for word, named in _NAMED.items():
             if value is named:
                 return word
@@ -41,10 +40,10 @@ def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     return {gpu: [plain(value) for value in arguments] for gpu, arguments in handles.items()}
 
 
-def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
+def handles_of(given: Mapping[str, Sequence[object]]) -> dict[str, tuple[object, ...]]:
     """Inverse of `plain_handles`."""
 
-    def read(value: object) -> Any:
+    def read(value: object) -> object:
         if isinstance(value, list):
             return tuple(value)
         if not isinstance(value, str):

@@ -104,24 +104,6 @@ def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [unicode, capped, next(body for body in seen if body not in (unicode, capped))]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_overload_and_server_errors_are_retried(endpoint, status, pauses):
-    endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
-    policy = OpenAIPolicy("m", endpoint.url)
-    (done,) = await generate(policy, ask("r"))
-    assert done.text == "fine"
-    assert policy.stats.retries == 1
-    assert len(pauses) == 1
-    assert 0.25 <= pauses[0] <= 0.5
-
-
-async def test_retry_after_is_waited_for(endpoint, pauses):
-    wait = {"Retry-After": "1.2"}
-    endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
-    await generate(OpenAIPolicy("m", endpoint.url), ask("r"))
-    assert pauses == [1.2]
-
-
 async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint):
     endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
     policy = OpenAIPolicy("m", Server(endpoint.url, retries=1))
