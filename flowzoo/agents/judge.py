@@ -77,8 +77,8 @@ class JudgePolicy:
             for key, done in new.items():
                 counts = done.prompt_tokens, done.output_tokens
                 cache.put(key, [done.text, done.finish, done.shortened, *counts])
-            kept = {key: cache.get(key) for key in keys}
-        return {key: _kept_reply(*row) for key, row in kept.items() if row is not None}
+            rows = {key: cache.get(key) for key in keys}
+        return {key: _kept_reply(*row) for key, row in rows.items() if row is not None}
 
     def earlier_replies(
         self,

@@ -276,8 +276,8 @@ def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
 def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) -> None:
     tokens = metadata["tokenizer.ggml.tokens"]
     problems = []
-    found = tokenizer.convert_ids_to_tokens(list(range(len(tokens))))
-    wrong = [token for token, read in zip(tokens, found, strict=True) if token != read]
+    readings = tokenizer.convert_ids_to_tokens(list(range(len(tokens))))
+    wrong = [token for token, read in zip(tokens, readings, strict=True) if token != read]
     if wrong:
         problems.append(f"{len(wrong)} tokens differ, the first is {wrong[0]!r}")
     for name, number in _special_tokens(metadata):

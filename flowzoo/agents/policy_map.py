@@ -195,14 +195,14 @@ class PolicyMap:
                 entry covers, or a token budget that its policy cannot keep.
         """
         agents = agent_names(roles)
-        known = {*roles, *agents, *([JUDGE] if judge else ())}
+        names = {*roles, *agents, *([JUDGE] if judge else ())}
         if judge and self.judge is None:
             raise UsageError(
                 "the workflow asks a judge, and no policy is one: add --policy judge=POLICY (in a "
                 "run --judge POLICY), policy_map.with_judge(policy), or env(judge=FUNCTION)"
             )
         for key in (*self._entries, *self._lengths):
-            if key not in known:
+            if key not in names:
                 raise unknown("role or agent", key, [*roles, *agents])
         uncovered = [each for each in agents if not {each, role_of(each)} & self._entries.keys()]
         if uncovered:

@@ -86,7 +86,7 @@ def read_endpoints(path: Path) -> dict[str, Endpoint]:
         UsageError: a name or a field that cannot be used; the message names it.
     """
     endpoints: dict[str, Endpoint] = {}
-    known = {item.name for item in fields(Endpoint)}
+    columns = {item.name for item in fields(Endpoint)}
     for name, table in read_toml(path).items():
         if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not isinstance(table, dict):
             raise UsageError(
@@ -95,8 +95,8 @@ def read_endpoints(path: Path) -> dict[str, Endpoint]:
             )
         if "url" not in table:
             raise UsageError(f"endpoint {name} in {path} has no `url`")
-        for key in sorted(table.keys() - known):
-            raise unknown(f"field of endpoint {name} in {path}", key, known)
+        for key in sorted(table.keys() - columns):
+            raise unknown(f"field of endpoint {name} in {path}", key, columns)
         try:
             endpoints[name] = Endpoint(**table)
         except UsageError as error:

@@ -42,7 +42,7 @@ from flowzoo.envs.tools import Tool
 def make_request(policy_map: PolicyMap, key: Key, episode: Episode, turn: Turn) -> Request:
     """The request for an open turn of an episode, with the token budgets of its agent."""
     lengths = policy_map.lengths(turn.agent)
-    said = (
+    history = (
         EarlierTurn(other.messages, other.row)
         for other in reversed(episode.turns[: turn.call])
         if other.row is not None and (other.agent, other.tools) == (turn.agent, turn.tools)
@@ -58,7 +58,7 @@ def make_request(policy_map: PolicyMap, key: Key, episode: Episode, turn: Turn) 
         keep=episode.problem.text,
         quotes=quotable(episode.log),
         tools=turn.tools,
-        earlier=newest_beginning(turn.messages, said),
+        earlier=newest_beginning(turn.messages, history),
     )
 
 
@@ -216,19 +216,20 @@ def drive_env(
     Agents are asked one at a time, and the environment takes replies as they are.
     """
     core = getattr(env, "unwrapped", env)
-    ours = core if isinstance(core, WorkflowEnv) else None
+    workflow_env = core if isinstance(core, WorkflowEnv) else None
     run, turns, answers = EnvRun(TextEnv(env), problem), list[Request](), dict[int, Response]()
     while (turn := run.next_turn()) is not None:
-        if ours is None and len(turns) == max_calls:
+        if workflow_env is None and len(turns) == max_calls:
             raise WorkflowError(
                 f"{env} has been answered {max_calls:,} times and goes on: give it a limit of its "
                 "own, e.g. max_cycles, or set max_calls=N to allow more",
                 problem,
             )
         agent, messages = turn.agent, observe(turn.observation)
-        tools = offered(turn.observation) if ours else ()  # others may call anything `tools`
+        # An environment of others may call anything `tools`.
+        tools = offered(turn.observation) if workflow_env else ()
         rows = [sampled_row(answer.completion) for answer in answers.values()]
-        said = (
+        history = (
             EarlierTurn(other.messages, row)
             for other, row in zip(reversed(turns), reversed(rows), strict=True)
             if row is not None and (other.agent, other.tools) == (agent, tools)
@@ -244,13 +245,13 @@ def drive_env(
             lengths.prompt,
             quotes=tuple(answer.completion.text for answer in answers.values()),
             tools=tools,
-            earlier=newest_beginning(messages, said),
+            earlier=newest_beginning(messages, history),
         )
         (answer,) = yield RequestBatch([request])
         answers[len(turns)] = answer
         turns.append(request)
         run.act(answer.completion.text)
-    done = ours.record() if ours else foreign_record(env, run, turns, answers)
+    done = workflow_env.record() if workflow_env else foreign_record(env, run, turns, answers)
     key = f"{problem}#{sample}"
     calls = [
         changed_call(call, {"episode": key, **engine_fields(answers[number])})
