@@ -232,7 +232,7 @@ def _faults(label: str, value: Any, kind: Any) -> Iterator[str]:
     elif origin is tuple:
         for index, member in enumerate(value):
             yield from _faults(label, member, inside[0 if Ellipsis in inside else index])
-    elif isinstance(value, Mapping):
+    elif isinstance(value, Mapping) and inside:
         for key, member in value.items():
             name = f"{label} of {key!r}"
             if not fits(member, inside[1]):

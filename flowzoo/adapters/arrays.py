@@ -136,10 +136,6 @@ class HiddenEncoder:
 
     A chat that is longer than the model's context is cut at its beginning. The model is loaded
     where it is needed, so that other processes get its name alone.
-
-    Raises:
-        UsageError: nothing loadable at `model`.
-        MissingExtraError: torch and transformers are not installed.
     """
 
     def __init__(self, model: str | Path = "") -> None:
@@ -244,13 +240,12 @@ class _Choice(_Change):
         check_choice("mask", mask, MaskPlace)
         self.in_observation = mask == "observation"
         self._masks: dict[str, tuple[Turn | None, NDArray[np.int8]]] = {}
-        agents = {agent: role for agent, (role, _) in self.workflow.agents.items()}
+        roles = {agent: role for agent, (role, _) in self.workflow.agents.items()}
         played = getattr(env.unwrapped, "own", None) or env.possible_agents
         if isinstance(replies, Mapping):
-            for name in replies:
-                if name not in {*agents, *agents.values()}:
-                    raise unknown("role or agent in `replies`", name, {*agents, *agents.values()})
-            given = {agent: replies.get(agent, replies.get(agents[agent])) for agent in played}
+            if wrong := replies.keys() - {*roles, *roles.values()}:
+                raise unknown("role or agent in `replies`", min(wrong), {*roles, *roles.values()})
+            given = {agent: replies.get(agent, replies.get(roles[agent])) for agent in played}
         else:
             given = dict.fromkeys(played, self.workflow.samples() if replies is None else replies)
         self.replies = {agent: _check_replies(agent, texts) for agent, texts in given.items()}
@@ -433,11 +428,7 @@ class ChangedSolo(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self.change.observation(agent, seen, turn), self.change.info(agent, info, turn)
 
     def action_masks(self) -> NDArray[np.int8]:
-        """Legal actions now, as MaskablePPO asks for them.
-
-        Raises:
-            UsageError: this wrapper is not `Choose`'s.
-        """
+        """Legal actions now, as MaskablePPO asks for them."""
         if not isinstance(self.change, _Choice):
             raise UsageError("`action_masks` is Choose's: wrap with it last.")
         return self.change.legal(self._agent, _open_turn(self.env, self._agent))

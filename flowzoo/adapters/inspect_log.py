@@ -12,18 +12,8 @@ from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 
+from inspect_ai import log as logs
 from inspect_ai.event import ModelEvent
-from inspect_ai.log import (
-    EvalConfig,
-    EvalDataset,
-    EvalLog,
-    EvalMetric,
-    EvalResults,
-    EvalSample,
-    EvalScore,
-    EvalSpec,
-    write_eval_log,
-)
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, ModelUsage
 from inspect_ai.scorer import Score
 
@@ -47,54 +37,54 @@ def write_log(evaluation: str | PathLike[str], log: str | PathLike[str]) -> None
     if not data.finished:
         raise UsageError(f"{data.folder} holds an evaluation that is not finished: repeat it first")
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    write_eval_log(eval_log(data), str(log))
+    logs.write_eval_log(eval_log(data), str(log))
 
 
-def eval_log(data: EvaluationData) -> EvalLog:
+def eval_log(data: EvaluationData) -> logs.EvalLog:
     """A finished evaluation as a log."""
     protocol, time = data.summary["protocol"], (data.folder / "summary.json").stat().st_mtime
     ids = list(dict.fromkeys(record.problem for record in data.records))
     name = key_digest(data.folder.resolve().as_posix(), str(time)).hex()[:22]
     metrics = {"mean": data.summary["accuracy"], "stderr": data.summary["stderr"]}
-    score = EvalScore(
+    score = logs.EvalScore(
         name=SCORER,
         scorer=SCORER,
         scored_samples=len(data.records),
         metrics={
-            key: EvalMetric(name=key, value=value)
+            key: logs.EvalMetric(name=key, value=value)
             for key, value in metrics.items()
             if value == value  # a single problem has no standard error
         },
     )
-    return EvalLog(
+    return logs.EvalLog(
         status="success",
-        eval=EvalSpec(
+        eval=logs.EvalSpec(
             eval_id=name,
             run_id=name,
             task_id=name,
             created=datetime.fromtimestamp(time, UTC).isoformat(),
             task=protocol["workflow"],
             task_args=protocol["settings"],
-            dataset=EvalDataset(name=protocol["task"], samples=len(ids), sample_ids=ids),
+            dataset=logs.EvalDataset(name=protocol["task"], samples=len(ids), sample_ids=ids),
             model=", ".join(dict.fromkeys(protocol["policies"].values())),
-            config=EvalConfig(epochs=protocol["samples"]),
+            config=logs.EvalConfig(epochs=protocol["samples"]),
             metadata={"flowzoo": protocol},
         ),
-        results=EvalResults(
+        results=logs.EvalResults(
             total_samples=len(data.records), completed_samples=len(data.records), scores=[score]
         ),
         samples=[eval_sample(record) for record in data.records],
     )
 
 
-def eval_sample(record: EpisodeRecord) -> EvalSample:
+def eval_sample(record: EpisodeRecord) -> logs.EvalSample:
     """An episode as a sample; its chat is that of the last call."""
     events = [model_event(call) for call in record.calls]
     messages: list[ChatMessage] = []
     if events:
         messages = [*events[-1].input, events[-1].output.message]
     answer = None if record.answer is None else encodable(record.answer)
-    return EvalSample(
+    return logs.EvalSample(
         id=record.problem,
         epoch=sample_of(record) + 1,
         input=encodable(record.text),

@@ -14,17 +14,8 @@ from statistics import fmean
 from typing import Any
 
 from inspect_ai import Task, task
+from inspect_ai import model as models
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageTool,
-    ChatMessageUser,
-    GenerateConfig,
-    ModelOutput,
-    get_model,
-)
 from inspect_ai.scorer import Score, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
@@ -39,9 +30,11 @@ from flowzoo.envs.tasks.task import get_problem
 _KEPT = "flowzoo"
 """Key of an episode's outcome in the store of a sample."""
 _KINDS: Mapping[str, Any] = {
-    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
-    "tool": ChatMessageTool,
-}  # fmt: skip
+    "system": models.ChatMessageSystem,
+    "user": models.ChatMessageUser,
+    "assistant": models.ChatMessageAssistant,
+    "tool": models.ChatMessageTool,
+}
 
 
 class InspectPolicy:
@@ -56,8 +49,8 @@ class InspectPolicy:
 
     async def _answer(self, request: Request) -> Completion:
         check_no_tools(request)
-        config = GenerateConfig(max_tokens=request.max_tokens)
-        output = await get_model(role=request.role).generate(
+        config = models.GenerateConfig(max_tokens=request.max_tokens)
+        output = await models.get_model(role=request.role).generate(
             chat_of(request.messages), config=config
         )
         cut_off = output.stop_reason in ("max_tokens", "model_length")
@@ -67,7 +60,7 @@ class InspectPolicy:
         """No-op: nothing to release."""
 
 
-def chat_of(messages: Sequence[Message]) -> list[ChatMessage]:
+def chat_of(messages: Sequence[Message]) -> list[models.ChatMessage]:
     """A chat as Inspect's messages."""
     return [_KINDS[message["role"]](content=message["content"]) for message in messages]
 
@@ -82,7 +75,7 @@ def play_workflow(workflow: Workflow, split: str, seed: int = 0) -> Solver:
         rollout = Rollout(workflow, policy_map, seed=seed, deterministic=False)
         (record,) = await rollout.arun([EpisodeJob(problem, state.epoch - 1)])
         state.store.set(_KEPT, outcome(record))
-        state.output = ModelOutput.from_content(str(state.model), record.answer or "")
+        state.output = models.ModelOutput.from_content(str(state.model), record.answer or "")
         state.completed = True
         return state
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.types import (
@@ -43,10 +43,15 @@ MOST_RESULT = 2**20
 MOST_MESSAGE = 2**22
 """Most bytes of a message of a server, which is a line; a longer one ends it."""
 _START_S = 30.0
+T = TypeVar("T")
 
 
 class McpServerError(FlowzooError, RuntimeError):
     """A server could not be started, did not answer in time, or ended."""
+
+
+def _fault(command: Sequence[str], text: str) -> McpServerError:
+    return McpServerError(f"the MCP server {' '.join(command)} {text}")
 
 
 class _Server:
@@ -84,11 +89,9 @@ class _Server:
             return self._session.result(2 * _START_S)
         except Exception as error:
             self.over = True
-            raise McpServerError(
-                f"the MCP server {' '.join(self._command)} did not start: {error!r:.300}"
-            ) from error
+            raise _fault(self._command, f"did not start: {error!r:.300}") from error
 
-    def wait(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    def wait(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """The result of a coroutine on the session's loop, which is canceled when it is late."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -97,14 +100,10 @@ class _Server:
             if error.code != CONNECTION_CLOSED:
                 raise
             self.over = True
-            raise McpServerError(
-                f"the MCP server {' '.join(self._command)} has ended: {error}"
-            ) from error
+            raise _fault(self._command, f"has ended: {error}") from error
         except Exception as error:
-            raise McpServerError(
-                f"the MCP server {' '.join(self._command)} gave no answer in {seconds:g} s, or "
-                f"ended: {error!r:.300}"
-            ) from error
+            late = f"gave no answer in {seconds:g} s, or ended: {error!r:.300}"
+            raise _fault(self._command, late) from error
         finally:
             future.cancel()
 
@@ -114,17 +113,13 @@ class _Server:
         self._thread.join(10)
 
 
-_servers: dict[tuple[Any, ...], _Server] = {}
+_servers: dict[tuple[int, tuple[str, ...], tuple[str, ...]], _Server] = {}
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class McpTools:
-    """The tools of one server. Copies in other processes start servers for themselves.
-
-    Raises:
-        UsageError: an empty command, or a time limit that is not positive.
-    """
+    """The tools of one server. Copies in other processes start servers for themselves."""
 
     command: tuple[str, ...]
     """Words of the command that starts the server."""
@@ -151,7 +146,7 @@ class McpTools:
         listed = server.wait(_list_tools(server.session()), self.seconds)
         fault = _list_fault(listed)
         if fault:
-            raise McpServerError(f"the MCP server {' '.join(self.command)} {fault}")
+            raise _fault(self.command, fault)
         return tuple(Tool(t.name, t.description or "", t.input_schema) for t in listed.tools)
 
     def use(self, calls: Sequence[ToolCall]) -> list[str]:
@@ -170,9 +165,7 @@ class McpTools:
         except MCPError as error:
             if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):  # of the call, not the server
                 return f"Error: {error}"
-            raise McpServerError(
-                f"the MCP server {' '.join(self.command)} failed in {call.name}: {error}"
-            ) from error
+            raise _fault(self.command, f"failed in {call.name}: {error}") from error
         parts = [part.text for part in result.content if isinstance(part, TextContent)]
         text = f"{'Error: ' if result.is_error else ''}{chr(10).join(parts)}"
         if len(text) > MOST_RESULT:

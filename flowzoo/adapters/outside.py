@@ -12,7 +12,7 @@ from typing import Any
 
 from flowzoo.agents.policy import Batching, Completion, Key, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import make_request, open_turns
+from flowzoo.agents.rollout.drivers import make_request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
@@ -28,11 +28,7 @@ Others = Mapping[str, Policy | str] | Policy | str
 
 
 def free_agents(workflow: Workflow, others: Others, played: str | Sequence[str] = ()) -> list[str]:
-    """The agents of the roles and agents in `played`, or else all that `others` does not name.
-
-    Raises:
-        UsageError: an unknown role or agent, or none is free.
-    """
+    """The agents of the roles and agents in `played`, or else all that `others` does not name."""
     names = [played] if isinstance(played, str) else list(played)
     seats = isinstance(others, Mapping) and not names
     named = {agent for name in (others if seats else names) for agent in own_agents(workflow, name)}
@@ -94,18 +90,14 @@ Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]
 
 
 class OutsidePolicy:
-    """Passes every request on and waits for its answer."""
+    """Passes every request of an episode on and waits for its answer."""
 
     batching: Batching = "stream"
     name = "outside"
 
     def __init__(self) -> None:
-        self._requests = Events()
+        self.events = Events()
         self._answers: dict[Key, asyncio.Future[Completion]] = {}
-
-    def begin(self, events: Events) -> None:
-        """Pass requests to `events` from now on, and drop all requests that wait."""
-        self._requests, self._answers = events, {}
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """See `Policy`."""
@@ -113,7 +105,7 @@ class OutsidePolicy:
         waiting = [loop.create_future() for _ in requests]
         for request, future in zip(requests, waiting, strict=True):
             self._answers[request.key] = future
-            self._requests.put(request)
+            self.events.put(request)
         return [await future for future in waiting]
 
     def answer(self, request: Request, completion: Completion) -> None:
@@ -136,9 +128,9 @@ class PolicyPlayer:
 
     def reply(self, episode: Episode, agent: str) -> str:
         """The reply of `agent` to its open turn."""
-        turn = next(turn for turn in open_turns(episode) if turn.agent == agent)
+        turn = next(turn for turn in episode.waiting if turn.agent == agent)
         key = (episode.key, agent, turn.turn)
-        request = make_request(self._seats, key, turn, episode.problem.id)
+        request = make_request(self._seats, key, episode, turn)
         check_no_tools(request)
         (completion,) = _loop(os.getpid()).wait(self._seats.policy(agent).generate([request]))
         return completion.text
@@ -169,11 +161,10 @@ class OutsidePlay:
         loop: LoopThread,
         seed: int = 0,
     ) -> None:
-        self._running: Future[list[EpisodeRecord]] | None = None
-        self._loop, self.agent = loop, agent
-        self._events = Events()
+        self.agent, self._loop = agent, loop
+        self._workflow, self._policies, self._seed = workflow, policies, seed
         self._policy = OutsidePolicy()
-        self._rollout = Rollout(workflow, PolicyMap({**policies, agent: self._policy}), seed=seed)
+        self._running: Future[list[EpisodeRecord]] | None = None
         self.request: Request | None = None
         """Request that waits for an answer; None before and after an episode."""
         self.record: EpisodeRecord | None = None
@@ -183,16 +174,16 @@ class OutsidePlay:
 
     def start(self, job: EpisodeJob) -> Request | None:
         """Begin an episode; what the agent is asked first, None if it ends without asking it."""
-        # One that is under way is given up.
         self.close()
         self.record, self.problem = None, job.problem
-        # A new queue: the last event of a dropped episode must not reach this one.
-        self._events = Events()
-        self._policy.begin(self._events)
-        self._running = self._loop.start(self._rollout.arun([job]))
+        # A new policy: the last event of a dropped episode must not reach this one.
+        self._policy = OutsidePolicy()
+        policy_map = PolicyMap({**self._policies, self.agent: self._policy})
+        rollout = Rollout(self._workflow, policy_map, seed=self._seed)
+        self._running = self._loop.start(rollout.arun([job]))
         _UNDER_WAY.add(self._running)
         self._running.add_done_callback(_UNDER_WAY.discard)
-        self._running.add_done_callback(self._events.put)
+        self._running.add_done_callback(self._policy.events.put)
         return self._next()
 
     def answer(self, completion: Completion) -> Request | None:
@@ -212,7 +203,7 @@ class OutsidePlay:
         self._running = self.request = None
 
     def _next(self) -> Request | None:
-        event = self._events.get()
+        event = self._policy.events.get()
         if isinstance(event, Request):
             check_no_tools(event)
             self.request = event

@@ -18,9 +18,6 @@ def make_seat(workflow: Any, *, others: Any = None, **options: Any) -> SoloEnv:
             `flowzoo eval --policy` ("scripted:0.5", "hf:PATH", "openai:MODEL@URL") or Policy
             objects, one for all or by role or agent; by default the workflow's scripted expert.
         options: further arguments of `SoloEnv`.
-
-    Raises:
-        UsageError: see `SoloEnv` and `make_policy`.
     """
     each = others.values() if isinstance(others, Mapping) else [others]
     if others is None or all(map(callable, each)):

@@ -27,6 +27,7 @@ from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.aliases import StateDict
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.api.solo import own_agents
+from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra
 from flowzoo.reward.visible import strip_thinking
@@ -163,9 +164,8 @@ class TRLSpec:
                 or one with tools for `role`.
         """
         check_choice("turns", turns, Turns)
-        for name, count in (("problems", problems), ("samples", samples)):
-            if count < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {count}.")
+        check_whole("problems", problems, 1)
+        check_whole("samples", samples, 1)
         self.workflow = make_workflow(workflow, task, **options)
         self.agents = own_agents(self.workflow, role)
         check_served(self.workflow, {self.workflow.agents[agent][0] for agent in self.agents})

@@ -31,6 +31,7 @@ from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_r
 from flowzoo.baselines.advantages.spec import AdvantageSpec, by_agent
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import Call, Workflow
+from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -74,13 +75,9 @@ class TRLRolloutWorker:
                 another version of TRL.
             ImportError: TRL is not installed.
         """
-        for name, number in (
-            ("problems", problems),
-            ("samples", samples),
-            ("max_queued", max_queued),
-        ):
-            if number < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {number}.")
+        check_whole("problems", problems, 1)
+        check_whole("samples", samples, 1)
+        check_whole("max_queued", max_queued, 1)
         self._spec = episode_spec(algorithm, workflow)
         self._sample_type = _rollout_sample()
         others = dict(others or {})

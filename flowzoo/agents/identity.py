@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,6 +173,12 @@ class ModelTexts(NamedTuple):
     generation: Any
     """The generation config; None for a model that has none."""
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Ids of tokens that end a reply."""
+        model = SimpleNamespace(config=self.config, generation_config=self.generation)
+        return tuple(sorted(stop_tokens(model, self.tokenizer)))
+
 
 def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
     """Return the identity of the model at `source`.
@@ -189,26 +195,31 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
         source = ModelIdentity(source).path
     check_model(source)
     folder = Path(model_source(source, revision, weights=False))
-    tokenizer, config, generation = load_texts(folder)
-    base = adapter_base(folder)
+    texts, base = load_texts(folder), adapter_base(folder)
+    tokenizer, config = texts.tokenizer, texts.config
     template = str(tokenizer.chat_template or "")
     quantized = getattr(config, "quantization_config", None)
+    thoughts = tools = ""
+    with contextlib.suppress(UsageError):  # there is none, or it is refused when it is used
+        thoughts = find_thoughts(tokenizer, {}).opening if template else ""
+    with contextlib.suppress(UsageError):
+        tools = find_family(template)
+    path = Path(os.path.abspath(source)) if os.path.exists(source) else None
+    location = str(path or source)
+    if path and path.parent in pocket_roots():
+        location = f"{_POCKET}{path.name}"
     identity = ModelIdentity(
-        _location(source),
+        location,
         name=name or source,
         template=key_digest(template).hex() if template else "",
-        ends=tuple(
-            sorted(
-                stop_tokens(SimpleNamespace(config=config, generation_config=generation), tokenizer)
-            )
-        ),
-        thoughts=_find_fact(lambda: find_thoughts(tokenizer, {}).opening) if template else "",
-        tools=_find_fact(lambda: find_family(template)),
+        ends=texts.ends,
+        thoughts=thoughts,
+        tools=tools,
         dtype=str(getattr(config, "dtype", None) or "").removeprefix("torch."),
         quantization=str(quantized.get("quant_method", "")) if quantized else "",
         accepted=base.accepted if base else (),
     )
-    if not os.path.exists(source):
+    if path is None:
         return replace(identity, revision=folder.name)
     files = (*folder.iterdir(), *(folder / _MORE_TEMPLATES).glob("*"))
     digests = {
@@ -220,11 +231,7 @@ def identify(source: str, name: str = "", revision: str = "") -> ModelIdentity:
 
 
 def load_texts(folder: Path) -> ModelTexts:
-    """Load what a model is without its weights; of an adapter, with its base.
-
-    Raises:
-        UsageError: there is no model in the folder, or the adapter's base has changed.
-    """
+    """Load what a model is without its weights; of an adapter, with its base."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     warm()
@@ -311,21 +318,6 @@ def is_speech(file: str) -> bool:
 
 def _computes(file: str) -> bool:
     return Path(file).suffix == ".safetensors" or file in _COMPUTES
-
-
-def _location(source: str) -> str:
-    if not os.path.exists(source):
-        return source
-    path = Path(os.path.abspath(source))
-    return f"{_POCKET}{path.name}" if path.parent in pocket_roots() else str(path)
-
-
-def _find_fact(find: Callable[[], str]) -> str:
-    # A fact of a chat template; "" where there is none, or the template is refused when it is used.
-    try:
-        return find()
-    except UsageError:
-        return ""
 
 
 def _short(value: object) -> str:

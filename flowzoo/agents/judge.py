@@ -3,82 +3,20 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
 
+from flowzoo.agents.answers import AnswerCache
 from flowzoo.agents.policy import Batching, Completion, Policy, Request, Sampling
-from flowzoo.envs.records import Usage
+from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.workflow import JudgeFunction
-from flowzoo.errors import SaveError
 from flowzoo.functions import call_noted
-from flowzoo.seeding import key_digest
 
 JUDGE_SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
 """Sampling of a judge: greedy, with room to explain."""
-_TABLE = (
-    "CREATE TABLE IF NOT EXISTS counted_replies (key TEXT PRIMARY KEY, text BLOB NOT NULL, "
-    "finish TEXT NOT NULL, shortened INTEGER NOT NULL, prompt INTEGER, output INTEGER) "
-    "WITHOUT ROWID"
-)
-
-
-class ReplyCache:
-    """Replies by key in a SQLite file, which several processes may use at once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """Return the cached replies by key."""
-        return self._exchange(keys, {})
-
-    def add(self, replies: Mapping[str, Completion]) -> dict[str, Completion]:
-        """Add replies and return the cached ones: the first that was added for each key."""
-        return self._exchange(list(replies), replies)
-
-    def _exchange(
-        self, keys: Sequence[str], replies: Mapping[str, Completion]
-    ) -> dict[str, Completion]:
-        rows = [
-            (k, encode(r.text), r.finish, r.shortened, r.prompt_tokens, r.output_tokens)
-            for k, r in replies.items()
-        ]
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=60)) as file, file:
-                file.execute(_TABLE)
-                file.executemany(
-                    "INSERT OR IGNORE INTO counted_replies VALUES (?, ?, ?, ?, ?, ?)", rows
-                )
-                query = (
-                    "SELECT text, finish, shortened, prompt, output FROM counted_replies "
-                    "WHERE key = ?"
-                )
-                stored = {key: file.execute(query, (key,)).fetchone() for key in keys}
-        except (sqlite3.Error, OSError) as error:
-            raise SaveError(
-                f"the judge's replies could not be read from or written to {self.path} ({error}): "
-                "free space, fix the permissions, or move away a damaged file, and try again"
-            ) from error
-        return {
-            key: Completion(
-                row[0].decode("utf-8", "surrogatepass"),
-                finish=row[1],
-                shortened=row[2],
-                usage=None if None in row[3:] else Usage(*row[3:]),
-            )
-            for key, row in stored.items()
-            if row is not None
-        }
-
-
-def encode(text: str) -> bytes:
-    """`text` as bytes, halves of surrogate pairs included, which SQLite's texts cannot hold."""
-    return text.encode("utf-8", "surrogatepass")
 
 
 class JudgePolicy:
@@ -108,8 +46,7 @@ class JudgePolicy:
         """
         self.name, self.batching, self.sampling = name, batching, sampling
         self.model = model or name
-        self._open, self._identity = open_policy, identity
-        self._cache = None if cache is None else ReplyCache(cache)
+        self._open, self._identity, self._cache = open_policy, identity, cache
         self._policy: Policy | None = None
         self._prefix: tuple[str, ...] = ()
 
@@ -125,19 +62,23 @@ class JudgePolicy:
         if not self._prefix:
             values = astuple(self.sampling) if self.sampling else ()
             self._prefix = (self._identity() if self._identity else self.name, repr(values))
-        parts = [part for message in messages for part in (message["role"], message["content"])]
-        # Calls of tools and their results have more fields; keys of plain chats stay as they are.
-        parts += [
-            json.dumps([number, message], sort_keys=True)
-            for number, message in enumerate(messages)
-            if len(message) > 2
-        ]
         # A limit that is tighter than the judge's own may cut what others get whole.
         if max_tokens is not None and self.sampling and max_tokens >= self.sampling.max_tokens:
             max_tokens = None
-        if (max_prompt, max_tokens) != (None, None):
-            parts.append(repr((max_prompt, max_tokens)))
-        return key_digest(JUDGE, *self._prefix, *parts).hex()
+        return json.dumps([*self._prefix, list(messages), max_prompt, max_tokens], sort_keys=True)
+
+    def _exchange(
+        self, keys: Sequence[str], new: Mapping[str, Completion]
+    ) -> dict[str, Completion]:
+        # Adds replies to the cache, in which the first one stands; returns the kept ones.
+        if self._cache is None:
+            return {}
+        with closing(AnswerCache(self._cache)) as cache:
+            for key, done in new.items():
+                counts = done.prompt_tokens, done.output_tokens
+                cache.put(key, [done.text, done.finish, done.shortened, *counts])
+            rows = {key: cache.get(key) for key in keys}
+        return {key: _kept_reply(*row) for key, row in rows.items() if row is not None}
 
     def earlier_replies(
         self,
@@ -147,7 +88,7 @@ class JudgePolicy:
     ) -> list[Completion | None]:
         """Cached replies to `chats` within these limits; None for a chat that is not cached."""
         keys = [self._key(chat, max_prompt, max_tokens) for chat in chats]
-        replies = {} if self._cache is None else self._cache.read(keys)
+        replies = self._exchange(keys, {})
         return [replies.get(key) for key in keys]
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -155,13 +96,14 @@ class JudgePolicy:
         if self._cache is None:
             return await self.opened().generate(requests)
         keys = [self._key(item.messages, item.max_prompt, item.max_tokens) for item in requests]
-        replies = self._cache.read(keys)
+        replies = self._exchange(keys, {})
         missing = {
             key: request for key, request in zip(keys, requests, strict=True) if key not in replies
         }
         if missing:
             answers = await self.opened().generate(list(missing.values()))
-            replies |= self._cache.add(dict(zip(missing, answers, strict=True)))
+            new = dict(zip(missing, answers, strict=True))
+            replies |= self._exchange(list(new), new)
         return [replies[key] for key in keys]
 
     async def close(self) -> None:
@@ -169,6 +111,13 @@ class JudgePolicy:
         if self._policy is not None:
             await self._policy.close()
             self._policy = None
+
+
+def _kept_reply(
+    text: str, finish: FinishReason, shortened: int, prompt: int | None, output: int | None
+) -> Completion:
+    usage = None if prompt is None or output is None else Usage(prompt, output)
+    return Completion(text, finish=finish, shortened=shortened, usage=usage)
 
 
 class FunctionJudge:

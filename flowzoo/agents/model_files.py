@@ -14,8 +14,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -275,15 +276,10 @@ def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
 def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) -> None:
     tokens = metadata["tokenizer.ggml.tokens"]
     problems = []
-    wrong = [
-        index
-        for index, (stated, read) in enumerate(
-            zip(tokens, tokenizer.convert_ids_to_tokens(list(range(len(tokens)))), strict=True)
-        )
-        if stated != read
-    ]
+    readings = tokenizer.convert_ids_to_tokens(list(range(len(tokens))))
+    wrong = [token for token, read in zip(tokens, readings, strict=True) if token != read]
     if wrong:
-        problems.append(f"{len(wrong)} tokens differ, the first is {tokens[wrong[0]]!r}")
+        problems.append(f"{len(wrong)} tokens differ, the first is {wrong[0]!r}")
     for name, number in _special_tokens(metadata):
         if getattr(tokenizer, f"{name}_token_id") != number:
             problems.append(f"{name}_token_id is not {number}")
@@ -300,13 +296,10 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
 
 
 def _card(path: Path, digest: str, metadata: Mapping[str, object]) -> str:
-    terms = metadata.get("general.license")
+    terms, name = metadata.get("general.license"), metadata.get("general.name") or path.stem
     head = f"---\nlicense: {json.dumps(terms)}\n---\n" if terms else ""
-    name = metadata.get("general.name") or path.stem
-    return (
-        f"{head}# {name}\n\n"
-        f"Dequantized from `{path.name}` (SHA-256 {digest}) to float32 by flowzoo.\n"
-    )
+    origin = f"Dequantized from `{path.name}` (SHA-256 {digest}) to float32 by flowzoo."
+    return f"{head}# {name}\n\n{origin}\n"
 
 
 MANIFEST = "checkpoint.json"
@@ -356,18 +349,18 @@ def _hub_folder(name: str, revision: str, weights: bool) -> str:
         _logged.add(name)
         _log.warning("there is no folder %s: looking for a model of that name on the hub", name)
 
-    def load(files: Iterable[str]) -> str:
-        return snapshot_download(
-            name, revision=revision or None, allow_patterns=[*files],
-            local_files_only=constants.HF_HUB_OFFLINE,
-        )  # fmt: skip
-
+    load = partial(
+        snapshot_download,
+        name,
+        revision=revision or None,
+        local_files_only=constants.HF_HUB_OFFLINE,
+    )
     try:
-        folder = load(_TEXTS)
+        folder = load(allow_patterns=_TEXTS)
         if weights:
             index = Path(folder) / "model.safetensors.index.json"
             shards = read_json(index)["weight_map"].values() if index.is_file() else _WEIGHTS
-            load(sorted({*shards}))
+            load(allow_patterns=sorted({*shards}))
     except load_errors() as error:
         raise cannot_load(name, error) from error
     return folder

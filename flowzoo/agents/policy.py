@@ -6,9 +6,9 @@ happened to share, so an episode can be replayed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from flowzoo.declared import NonNegative, Positive, Share, check_declared
 from flowzoo.envs.records import FinishReason, Usage
@@ -22,11 +22,7 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters of a policy; a request may tighten the lengths.
-
-    Raises:
-        UsageError: a value outside its range.
-    """
+    """Sampling parameters of a policy; a request may tighten the lengths."""
 
     temperature: NonNegative[float] = 1.0
     """Divides the logits; 0 means greedy decoding."""
@@ -137,14 +133,7 @@ class Policy(Protocol):
 
 def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
     """A sort key that orders request keys of mixed strings and integers (integers first)."""
-    return tuple([(isinstance(part, str), part) for part in key])
-
-
-def ordering(keys: Iterable[Key]) -> Callable[[Key], Any]:
-    """A sort key that orders `keys` as `canonical` does."""
-    # Keys of one shape, such as the keys of a workflow's calls, sort by themselves.
-    shapes = {tuple(map(type, key)) for key in keys}
-    return canonical if len(shapes) > 1 else tuple
+    return tuple((isinstance(part, str), part) for part in key)
 
 
 def reply_cap(request: Request, sampling: Sampling) -> int:

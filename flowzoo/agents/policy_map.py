@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 from flowzoo.agents.policy import Policy
+from flowzoo.declared import check_declared
 from flowzoo.envs.script import JUDGE
 from flowzoo.envs.workflow import Roles, agents_of
 from flowzoo.errors import UsageError, unknown
@@ -27,27 +31,20 @@ def agent_names(roles: Roles) -> list[str]:
     return [agent for role, agents in roles.items() for agent in agents_of(role, agents)]
 
 
-_WORD = re.compile(r"(?P<role>\w+)=(?P<prompt>\d*)(?:/(?P<reply>\d*))?", re.ASCII)
+_LENGTHS = re.compile(r"(?P<role>\w+)=(?P<prompt>\d*)(?:/(?P<reply>\d*))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Budgets of one role, in tokens; None leaves the policy's own.
+    """Budgets of one role, in tokens; None leaves the policy's own."""
 
-    Raises:
-        UsageError: a budget below 1.
-    """
-
-    prompt: int | None = None
+    prompt: Annotated[int, Ge(1)] | None = None
     """Most tokens of a prompt; a longer one is shortened (`flowzoo.agents.chat.prompts`)."""
-    reply: int | None = None
+    reply: Annotated[int, Ge(1)] | None = None
     """Most tokens of a reply."""
 
     def __post_init__(self) -> None:
-        for name in ("prompt", "reply"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"the {name} budget of a role must be at least 1, got {value}")
+        check_declared(self, "the {} budget of a role".format)
 
 
 def read_lengths(args: Sequence[str], roles: Roles) -> dict[str, Lengths]:
@@ -56,26 +53,22 @@ def read_lengths(args: Sequence[str], roles: Roles) -> dict[str, Lengths]:
     Args:
         args: e.g. `("generator=30720/5120", "aggregator=/512")`.
         roles: the workflow's, role -> its agents; entries name roles or agents.
-
-    Raises:
-        UsageError: a word of another form, an unknown role, or one given twice.
     """
     agents = agent_names(roles)
     lengths: dict[str, Lengths] = {}
     for word in args:
-        match = _WORD.fullmatch(word)
+        match = _LENGTHS.fullmatch(word)
         if match is None or not (match["prompt"] or match["reply"]):
             raise UsageError(
                 f"lengths are given as ROLE=PROMPT/REPLY, e.g. generator=4096/512 or "
                 f"generator=/512, got {word!r}"
             )
-        role = match["role"]
+        role, *numbers = match.groups()
         if role not in roles and role not in agents:
             raise unknown("role", role, [*roles, *agents])
         if role in lengths:
             raise UsageError(f"lengths give {role!r} twice")
-        prompt, reply = (int(match[name]) if match[name] else None for name in ("prompt", "reply"))
-        lengths[role] = Lengths(prompt, reply)
+        lengths[role] = Lengths(*(int(number) if number else None for number in numbers))
     return lengths
 
 
@@ -166,7 +159,7 @@ class PolicyMap:
 
     @property
     def entries(self) -> dict[str, str]:
-        """Role or agent -> name of its policy, for records."""
+        """Role or agent -> name of its policy."""
         return {key: policy.name for key, policy in self._entries.items()}
 
     def policy(self, name: str) -> Policy:
@@ -184,8 +177,6 @@ class PolicyMap:
 
     def lengths(self, agent: str) -> Lengths:
         """The token budgets of an agent: its own, else its role's, else none."""
-        if not self._lengths:
-            return _NO_LENGTHS
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
     def with_policies(self, policies: Mapping[str, Policy]) -> PolicyMap:
@@ -204,19 +195,16 @@ class PolicyMap:
                 entry covers, or a token budget that its policy cannot keep.
         """
         agents = agent_names(roles)
+        names = {*roles, *agents, *([JUDGE] if judge else ())}
         if judge and self.judge is None:
             raise UsageError(
                 "the workflow asks a judge, and no policy is one: add --policy judge=POLICY (in a "
                 "run --judge POLICY), policy_map.with_judge(policy), or env(judge=FUNCTION)"
             )
         for key in (*self._entries, *self._lengths):
-            if key not in roles and key not in agents and not (judge and key == JUDGE):
+            if key not in names:
                 raise unknown("role or agent", key, [*roles, *agents])
-        uncovered = [
-            agent
-            for agent in agents
-            if agent not in self._entries and role_of(agent) not in self._entries
-        ]
+        uncovered = [each for each in agents if not {each, role_of(each)} & self._entries.keys()]
         if uncovered:
             missing = sorted({role_of(agent) for agent in uncovered})
             raise UsageError(
@@ -224,7 +212,6 @@ class PolicyMap:
                 f"has {', '.join(sorted(self._entries))}; the workflow's roles are "
                 f"{', '.join(roles)}."
             )
-
         for name in self._lengths:
             for agent in agents:
                 if name in (agent, role_of(agent)):

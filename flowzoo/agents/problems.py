@@ -45,16 +45,14 @@ def distinct_problems(
     repeated = 0
     for index in range(start, end):
         problem = get_problem(task, index, split)
-        if problem.text not in seen:
+        repeated = repeated + 1 if problem.text in seen else 0
+        if not repeated:
             seen.add(problem.text)
             problems.append(problem)
-            if len(problems) == count:
-                return problems
-            repeated = 0
-        else:
-            repeated += 1
-            if size is None and repeated > _LOOKS * (len(problems) + 1):
-                break
+        if len(problems) == count:
+            return problems
+        if size is None and repeated > _LOOKS * (len(problems) + 1):
+            break
     raise _too_few(task, split, len(problems), start, count, option)
 
 
@@ -100,9 +98,6 @@ class ProblemStream:
             seed: of their order.
             only: the indices that may be drawn; None: all of the split.
             cursor: problems drawn before.
-
-        Raises:
-            UsageError: no index may be drawn, or `cursor` is negative.
         """
         if only is not None and not only:
             raise UsageError("there is no problem left to train on: widen the bounds of the filter")

@@ -6,32 +6,16 @@ problem, and this policy holds the task that resolves it.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Protocol
 
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.envs.readers.judgments import judged_text, verdict_line
-from flowzoo.envs.script import JUDGE, Message
+from flowzoo.envs.script import JUDGE
 from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
-
-
-class Oracle(Protocol):
-    """The part of a workflow that a scripted policy needs."""
-
-    @property
-    def task(self) -> Task:
-        """The task whose problems the requests name."""
-        ...
-
-    def expert(
-        self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
-    ) -> str:
-        """The reply of a scripted expert in `role`: its job done correctly, or wrongly."""
-        ...
 
 
 def problem_from_id(task: Task, reference: str) -> Problem:
@@ -61,7 +45,7 @@ class ScriptedPolicy:
     batching: Batching = "stream"
 
     def __init__(
-        self, oracle: Oracle, skill: float = 1.0, seed: int = 0, name: str = "scripted"
+        self, oracle: Workflow, skill: float = 1.0, seed: int = 0, name: str = "scripted"
     ) -> None:
         """Hold the workflow whose experts answer.
 
@@ -70,16 +54,11 @@ class ScriptedPolicy:
             skill: probability in [0, 1] that a reply does its job.
             seed: of the policy; added to every request's key.
             name: name of the policy in policy maps and records.
-
-        Raises:
-            UsageError: `skill` outside [0, 1].
         """
         if not 0.0 <= skill <= 1.0:
             raise UsageError(f"skill must be a probability in [0, 1], got {skill}.")
-        self.name = name
-        self.skill = skill
-        self._oracle = oracle
-        self._seed = seed
+        self.name, self.skill = name, skill
+        self._oracle, self._seed = oracle, seed
         # An episode asks about its problem several times, and generating one takes time.
         self._resolve = lru_cache(4096)(partial(problem_from_id, oracle.task))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ from flowzoo.agents.judge import JUDGE_SAMPLING, JudgePolicy
 from flowzoo.agents.openai.endpoint import Endpoint, check_receiver
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
-from flowzoo.agents.scripted import Oracle, ScriptedPolicy
+from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.traits import EngineDType, EngineDTypeChoice
 from flowzoo.envs.script import JUDGE
+from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import cache_folder
 
@@ -48,7 +50,7 @@ def policy_forms() -> dict[str, str]:
 def make_policy(
     spec: str,
     *,
-    oracle: Oracle | None = None,
+    oracle: Workflow | None = None,
     name: str | None = None,
     sampling: Sampling | None = None,
     seed: int = 0,
@@ -102,7 +104,7 @@ def make_policy(
 
 def make_judge(
     spec: str,
-    workflow: Oracle,
+    workflow: Workflow,
     *,
     thinking: bool | None = None,
     sampling: Sampling = JUDGE_SAMPLING,
@@ -115,47 +117,42 @@ def make_judge(
     model's identity (of an endpoint: its name), sampling, thinking switch and chat.
     `endpoints` has endpoints by name; `options` are `engine`, `endpoint`, `engine_dtype`,
     `engine_memory` and `seed` of `make_policy`.
-
-    Raises:
-        UsageError: a spec of no known form, or nothing usable behind it.
     """
-    task, name = workflow.task.name, f"{JUDGE} ({spec})"
+    task, name, kind = workflow.task.name, f"{JUDGE} ({spec})", spec.partition(":")[0]
     check_spec(spec, task, endpoints)
-    model = named_model(
-        spec, task, options.get("engine", "transformers"), options.get("endpoint", "")
-    )
+    choice = {key: options[key] for key in ("engine", "endpoint") if key in options}
+    model = named_model(spec, task, **choice)
     source, priced = spec, model.path if model and model.url else spec
-    if spec.partition(":")[0] == "openai":
+    if kind == "openai":
         priced, server = read_endpoint(spec, endpoints or {})
         source = f"openai:{priced}@{server.url}"
         if server.extra_body:
             source += f" {json.dumps(server.extra_body, sort_keys=True)}"
-    static = model is not None and not model.engine.traits.batches_itself
 
     def identity() -> str:
-        record = None if model is None else model.identity()
-        weights = f"{model.path} {model.url}" if model else source
-        weights = record.digest if record else weights
-        engine = (
-            "" if model is None else f"{model.engine.name} {options.get('engine_dtype', 'auto')}"
-        )
-        return f"{weights} {engine} {thinking}"
+        if model is None:
+            return f"{source}  {thinking}"
+        record, dtype = model.identity(), options.get("engine_dtype", "auto")
+        weights = record.digest if record else f"{model.path} {model.url}"
+        return f"{weights} {model.engine.name} {dtype} {thinking}"
 
+    open_policy = partial(
+        make_policy,
+        spec,
+        oracle=workflow,
+        name=name,
+        sampling=sampling,
+        thinking=thinking,
+        endpoints=endpoints,
+        **options,
+    )
     return JudgePolicy(
         name,
-        lambda: make_policy(
-            spec,
-            oracle=workflow,
-            name=name,
-            sampling=sampling,
-            thinking=thinking,
-            endpoints=endpoints,
-            **options,
-        ),
+        open_policy,
         identity=identity,
-        cache=None if spec.startswith("scripted") else cache_folder() / "judge.sqlite",
-        sampling=None if spec.partition(":")[0] in ("scripted", "human") else sampling,
-        batching="static" if static else "stream",
+        cache=None if kind == "scripted" else cache_folder() / "judge.sqlite",
+        sampling=None if kind in ("scripted", "human") else sampling,
+        batching="stream" if model is None or model.engine.traits.batches_itself else "static",
         model=priced,
     )
 
@@ -169,11 +166,7 @@ class NamedModel(NamedTuple):
     """Address of the server, for an engine that is one."""
 
     def dtype(self, choice: EngineDTypeChoice) -> EngineDType | None:
-        """Return the number format that it computes in; None: the engine does not say.
-
-        Raises:
-            UsageError: the engine has no int8.
-        """
+        """Return the number format that it computes in; None: the engine does not say."""
         if choice == "int8" and not self.engine.traits.int8:
             raise UsageError(no_int8(self.engine.name))
         return self.engine.dtype(choice, self.path)
@@ -200,21 +193,18 @@ def named_model(
         return None
     if kind in ("hf", "pocket"):
         return NamedModel(rest, find_engine(engine), endpoint)
-    if kind == "vllm":
-        path, at, url = rest.partition("@http")
-        return NamedModel(path, find_engine("openai" if at else "vllm"), f"http{url}" if at else "")
-    if kind in plugin_engines():
-        path, at, url = rest.partition("@http")
-        return NamedModel(path, find_engine(kind), f"http{url}" if at else "")
-    return None
+    if kind != "vllm" and kind not in plugin_engines():
+        return None
+    path, at, url = rest.partition("@http")
+    runs = "openai" if kind == "vllm" and at else kind
+    return NamedModel(path, find_engine(runs), f"http{url}" if at else "")
 
 
 def check_spec(spec: str, task: str, endpoints: Mapping[str, Endpoint] | None = None) -> None:
     """Refuse a spec that names no policy, without loading anything; see `make_policy`."""
     kind, colon, rest = spec.partition(":")
     if kind == "scripted" and colon:
-        chance = _probability(spec, rest)
-        if not 0 <= chance <= 1:
+        if not 0 <= _probability(spec, rest) <= 1:
             raise UsageError(f"expected scripted:P with P in [0, 1], got {spec!r}.")
     elif kind == "openai":
         read_endpoint(spec, endpoints or {})
@@ -226,11 +216,7 @@ def check_spec(spec: str, task: str, endpoints: Mapping[str, Endpoint] | None = 
 
 
 def read_endpoint(spec: str, endpoints: Mapping[str, Endpoint]) -> tuple[str, Endpoint]:
-    """Model and endpoint of openai:MODEL@URL, or of openai:MODEL@NAME with a name of `endpoints`.
-
-    Raises:
-        UsageError: another form, a wrong URL or an unknown name.
-    """
+    """Model and endpoint of openai:MODEL@URL, or of openai:MODEL@NAME by a name in `endpoints`."""
     rest = spec.partition(":")[2]
     model, _, url = rest.partition("@http")
     if model and url:

@@ -62,12 +62,16 @@ def check_engine(
     """
     subject = find_engine(engine) if isinstance(engine, str) else engine
     _check_traits(subject)
-    _check_models(subject, model)
-
-    def start(sampling: Sampling) -> Policy:
-        return subject.open(model, name="checked", sampling=sampling)
-
-    check_policy(start, traits=subject.traits, reference=reference, tolerance=tolerance)
+    subject.check(model)
+    if not subject.traits.server:
+        missing = "/no/such folder/of-a-model"
+        _refuses(lambda: subject.check(missing), f"check({missing!r})")
+    check_policy(
+        lambda sampling: subject.open(model, name="checked", sampling=sampling),
+        traits=subject.traits,
+        reference=reference,
+        tolerance=tolerance,
+    )
 
 
 def check_policy(
@@ -97,9 +101,7 @@ def check_policy(
             _check_ids(subject, reference if temperature else None)
             if subject.traits.same_in_any_batch:
                 _check_batches(subject)
-                _check_concurrent(subject)
-            if temperature == 0.0:
-                _check_greedy(subject)
+            _check_keys(subject)
             _check_limits(subject)
             _check_errors(subject)
         finally:
@@ -147,13 +149,6 @@ def _check_traits(engine: Engine) -> None:
     )
 
 
-def _check_models(engine: Engine, model: str) -> None:
-    engine.check(model)
-    if not engine.traits.server:
-        missing = "/no/such folder/of-a-model"
-        _refuses(lambda: engine.check(missing), f"check({missing!r})")
-
-
 def _check_interface(subject: _Subject) -> None:
     policy = subject.policy
     _expect(isinstance(policy, Policy), "a policy needs name, batching, generate and close")
@@ -197,44 +192,42 @@ def _check_ids(subject: _Subject, reference: LogProbs | None) -> None:
 
 def _check_batches(subject: _Subject) -> None:
     requests = _requests()
+
+    async def at_once() -> list[Completion]:
+        calls = [subject.policy.generate([request]) for request in requests]
+        return [reply for (reply,) in await asyncio.gather(*calls)]
+
     together = subject.answer(requests)
-    backwards = subject.answer(requests[::-1])[::-1]
-    alone = [subject.answer([request])[0] for request in requests]
-    for index, request in enumerate(requests):
-        for other, where in ((backwards, "in another order"), (alone, "alone")):
-            _same(subject, together[index], other[index], f"{request.key} {where}")
-    texts = {
-        subject.answer([replace(requests[2], key=("other", number))])[0].text for number in range(8)
+    others = {
+        "in another order": subject.answer(requests[::-1])[::-1],
+        "alone": [subject.answer([request])[0] for request in requests],
+        "among concurrent calls": asyncio.run(at_once()),
     }
-    if subject.sampling.temperature and subject.traits.returns_ids:
+    for where, replies in others.items():
+        for request, first, second in zip(requests, together, replies, strict=True):
+            what = f"{request.key} {where}"
+            _expect(
+                (first.text, tuple(first.output_ids)) == (second.text, tuple(second.output_ids)),
+                f"{what}: another reply, {first.text!r} and {second.text!r}; a sample may depend "
+                "on its key alone (or set same_in_any_batch=False)",
+            )
+            _near(first.logps, second.logps, subject.tolerance, f"{what}: log-probs of two batches")
+
+
+def _check_keys(subject: _Subject) -> None:
+    traits, question = subject.traits, _requests()[2]
+    texts = {
+        subject.answer([replace(question, key=("other", number))])[0].text for number in range(8)
+    }
+    if not subject.sampling.temperature:
+        _expect(
+            len(texts) == 1, f"temperature 0 must not depend on the key, got {sorted(texts)[:2]}"
+        )
+    elif traits.same_in_any_batch and traits.returns_ids:
         _expect(
             len(texts) > 1,
             f"eight keys gave one reply at temperature {_TEMPERATURE:g}: the key has no effect",
         )
-
-
-def _check_concurrent(subject: _Subject) -> None:
-    requests = _requests()
-    expected = subject.answer(requests)
-
-    async def at_once() -> list[list[Completion]]:
-        calls = [subject.policy.generate([request]) for request in requests]
-        return list(await asyncio.gather(*calls))
-
-    for request, reference, (reply,) in zip(
-        requests, expected, asyncio.run(at_once()), strict=True
-    ):
-        _same(subject, reference, reply, f"{request.key} among concurrent calls")
-
-
-def _check_greedy(subject: _Subject) -> None:
-    first, second = subject.answer(
-        [replace(_requests()[0], key=("greedy", number)) for number in range(2)]
-    )
-    _expect(
-        first.text == second.text,
-        f"temperature 0 must not depend on the key, got {first.text!r} and {second.text!r}",
-    )
 
 
 def _check_limits(subject: _Subject) -> None:
@@ -277,15 +270,6 @@ def _requests() -> list[Request]:
         Request(("check", index), "solver_0", "solver", [{"role": "user", "content": question}])
         for index, question in enumerate(_QUESTIONS)
     ]
-
-
-def _same(subject: _Subject, first: Completion, second: Completion, what: str) -> None:
-    _expect(
-        (first.text, tuple(first.output_ids)) == (second.text, tuple(second.output_ids)),
-        f"{what}: another reply, {first.text!r} and {second.text!r}; a sample may depend on its "
-        "key alone (or set same_in_any_batch=False)",
-    )
-    _near(first.logps, second.logps, subject.tolerance, f"{what}: log-probs of two batches")
 
 
 def _near(first: Sequence[float], second: Sequence[float], tolerance: float, what: str) -> None:

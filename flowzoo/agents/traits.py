@@ -100,7 +100,8 @@ def context_of(config: Any) -> int | None:
     borders = [
         part["original_max_position_embeddings"]
         for part in (rope, *rope.values())  # one for all layers, or one for each type of them
-        if isinstance(part, dict) and _has_two_sets(part)
+        if isinstance(part, dict)
+        and any(part.get(f"short_{name}") != part.get(f"long_{name}") for name in _SETS)
     ]
     context = min((size for size in (limit, *borders) if size), default=None)
     if context and context != limit:
@@ -118,10 +119,6 @@ def borders_of(config: Any) -> list[int]:
         sizes = (value for name, value in part.items() if str(name).endswith(_BORDERS))
         borders |= {size for size in sizes if isinstance(size, int) and size > 0}
     return sorted(size for size in borders if size < (context_of(config) or math.inf))
-
-
-def _has_two_sets(rope: Mapping[str, object]) -> bool:
-    return any(rope.get(f"short_{part}") != rope.get(f"long_{part}") for part in _SETS)
 
 
 @functools.cache

@@ -125,7 +125,7 @@ async def show(
     """Play one episode, printing each phase as soon as it is answered."""
     # With a human player, only the prompts of their role are printed before the end, since the rest
     # may contain hidden information.
-    from flowzoo.agents.rollout.drivers import make_request, open_turns, reply_text
+    from flowzoo.agents.rollout.drivers import make_request, reply_text
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
@@ -134,9 +134,9 @@ async def show(
         if episode.effects:
             episode.resolve(await results_of(episode, policy_map))
             continue
-        for turn in open_turns(episode):
+        for turn in episode.waiting:
             key = (seed, problem.id, 0, turn.agent, turn.turn)
-            request = make_request(policy_map, key, turn, problem.id)
+            request = make_request(policy_map, key, episode, turn)
             (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:

@@ -22,7 +22,7 @@ from flowzoo.errors import UsageError
 SOURCE = McpTools((sys.executable, str(Path(__file__).with_name("mcp_server.py"))), 20.0)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _ended():
     yield
     close_servers()

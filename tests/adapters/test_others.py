@@ -22,9 +22,6 @@ from flowzoo.errors import UsageError
         (voting_v0, {"aggregator": "scripted:1"}, (),
          ["generator_0", "generator_1", "generator_2"]),
         (voting_v0, "scripted:0.5", "aggregator", ["aggregator_0"]),
-        (voting_v0, {"generator": "scripted:0", "generator_1": "scripted:1"}, "aggregator",
-         ["aggregator_0"]),
-        (voting_v0, "scripted:0.5", ("generator_1",), ["generator_1"]),
         (eval_opt_v0, "scripted:0.5", "evaluator", ["evaluator_0"]),
     ],
 )  # fmt: skip

@@ -61,23 +61,6 @@ def test_agents_that_others_leave_free(others, played, free):
     assert free_agents(make_workflow("voting"), others, played) == free
 
 
-@pytest.mark.parametrize(
-    ("others", "played", "said"),
-    [
-        ({"critic": "scripted:1"}, (), "unknown role or agent 'critic'"),
-        ("scripted:1", (), "`others` plays every agent"),
-        (
-            dict.fromkeys(("generator", "aggregator"), "scripted:1"),
-            (),
-            "`others` plays every agent",
-        ),
-    ],
-)
-def test_others_without_a_seat_are_refused(others, played, said):
-    with pytest.raises(UsageError, match=said):
-        free_agents(make_workflow("voting"), others, played)
-
-
 def test_every_adapter_of_whole_episodes_asks_at_load():
     trl = pytest.importorskip("trl")
     from flowzoo.adapters.trl_spec import TRLSpec

@@ -9,7 +9,7 @@ from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
 
-def mean(others, episodes=60):
+def mean(others, episodes=30):
     env = gymnasium.make("flowzoo/Voting-v0", role="aggregator", others=others)
     paid = 0.0
     for number in range(episodes):

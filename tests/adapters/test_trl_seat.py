@@ -182,7 +182,7 @@ def test_a_role_of_several_agents_has_a_row_for_each():
 def test_what_cannot_be_played_is_said():
     with pytest.raises(UsageError, match="unknown role or agent 'judge'"):
         TRLSpec("voting", "judge")
-    with pytest.raises(UsageError, match="`problems` must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="problems: expected a whole number of at least 1, got 0"):
         TRLSpec("voting", "aggregator", problems=0)
     spec = TRLSpec("voting", "generator_1")
     with pytest.raises(UsageError, match="generator_1 is answered from outside"):

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents.builtin_engines import Transformers
-from flowzoo.agents.engines import ENGINES, EngineTraits, find_engine
+from flowzoo.agents.engines import ENGINES, EngineTraits, Transformers, find_engine
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Completion, Request
@@ -33,7 +32,7 @@ def test_the_table_names_every_engine_by_its_class():
 
 
 def test_a_class_is_named_by_its_place():
-    assert find_engine("flowzoo.agents.builtin_engines:VLLM").traits.gpu_transfer
+    assert find_engine("flowzoo.agents.engines:VLLM").traits.gpu_transfer
     with pytest.raises(UsageError, match=r"must be a subclass of flowzoo.*\.Engine"):
         find_engine("pathlib:Path")
 

@@ -2,27 +2,9 @@ import random
 
 import pytest
 
-from flowzoo.agents.policy import Request, Sampling, canonical, ordering, reply_cap
+from flowzoo.agents.policy import Request, Sampling, canonical, reply_cap
 from flowzoo.envs.text import encodable
 from flowzoo.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("temperature", -0.1),
-        ("temperature", float("nan")),
-        ("temperature", float("inf")),
-        ("top_p", 0.0),
-        ("top_p", 1.1),
-        ("top_p", float("nan")),
-        ("top_k", -1),
-        ("max_tokens", 0),
-    ],
-)
-def test_sampling_names_the_wrong_value(field, value):
-    with pytest.raises(UsageError, match=f"`{field}` must be .*{value}"):
-        Sampling(**{field: value})  # type: ignore[arg-type]
 
 
 def test_a_request_can_tighten_the_cap_but_not_loosen_it():
@@ -42,10 +24,7 @@ def test_keys_of_mixed_parts_have_one_order():
         (0, 5, "x"), (0, "p"), (0, "p", 9), (0, "p", 10), (0, "q", 1), ("0", "p", 9)
     ]  # fmt: skip
     random.Random(1).shuffle(keys)
-    assert sorted(keys, key=canonical) == sorted(keys, key=ordering(keys)) == ordered
-    alike = [(0, f"p{i % 3}", i % 7, "ab"[i % 2]) for i in range(40)]
-    assert ordering(alike) is not canonical
-    assert sorted(alike, key=ordering(alike)) == sorted(alike, key=canonical)
+    assert sorted(keys, key=canonical) == ordered
 
 
 def test_only_lone_surrogates_are_changed():

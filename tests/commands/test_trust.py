@@ -23,8 +23,7 @@ CODE = {
     "team": "from flowzoo.envs.workflows.single import Single\nclass Team(Single):\n    pass\n",
     "sums": "from flowzoo.envs.tasks.math import MathTask\nclass Sums(MathTask):\n    pass\n",
     "sampler": (
-        "from flowzoo.agents.builtin_engines import Transformers\n"
-        "class Sampler(Transformers):\n    pass\n"
+        "from flowzoo.agents.engines import Transformers\nclass Sampler(Transformers):\n    pass\n"
     ),
     "rules": "def rule(*given):\n    return 0.5\n",
 }

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from flowzoo.errors import ChatError, UsageError
 from flowzoo.sandbox.pool import JobResult, WorkerPool
 
-Variables = Mapping[str, Any]
+Variables = Mapping[str, object]
 
 MOST_SECONDS = 5.0
 """Most CPU seconds for up to 16 chats, and a tenth of the most seconds by the clock."""
@@ -38,7 +38,7 @@ def warm() -> None:
 
 
 def render(
-    tokenizer: Any, chats: Sequence[tuple[Sequence[Any], Variables]], opened: bool = True
+    tokenizer: Any, chats: Sequence[tuple[Sequence[object], Variables]], opened: bool = True
 ) -> list[str]:
     """The prompts of chats, each with its variables, by a tokenizer's chat template.
 
@@ -102,7 +102,7 @@ def handle(job: bytes) -> bytes:
             texts.append(_compiled(template).render(variables))
         longest = max(map(len, texts))
         fits = longest <= MOST_GROWTH * len(job) + MOST_ADDED
-        answer: tuple[int, Any] = (_TEXTS, texts) if fits else (_LONG, longest)
+        answer: tuple[int, object] = (_TEXTS, texts) if fits else (_LONG, longest)
     except MemoryError:
         raise
     except Exception as error:  # a template may raise any

@@ -94,20 +94,11 @@ def _from_mistral(text: str) -> str:
     if not rest.lstrip().startswith("["):
         calls = rest.split("[TOOL_CALLS]")
         return head + "\n".join(map(_named, calls))
-    start, calls = rest.index("[") + 1, list[str]()
-    try:
-        while True:
-            start = _after_space(rest, start)
-            end = _DECODER.raw_decode(rest, start)[1]
-            calls.append(call_text(_ID.sub("}", rest[start:end])))  # ids are made here
-            start = _after_space(rest, end)
-            if rest[start : start + 1] == "]":
-                return head + "\n".join(calls) + rest[start + 1 :]
-            if rest[start : start + 1] != ",":
-                return head + call_text(rest)
-            start += 1
-    except (ValueError, RecursionError):
+    row = _json_row(rest, rest.index("[") + 1, ",")
+    if row is None or not row.rest.startswith("]"):
         return head + call_text(rest)
+    calls = [call_text(_ID.sub("}", source)) for _, source in row.values]  # ids are made here
+    return head + "\n".join(calls) + row.rest[1:]
 
 
 def _named(call: str) -> str:
@@ -124,17 +115,10 @@ def _from_llama(text: str) -> str:
     body = body.removeprefix("<|python_tag|>").strip()
     if not (tagged or body.startswith("{")):
         return text
-    calls, start = list[str](), 0
-    try:
-        while True:
-            value, end = _DECODER.raw_decode(body, start)
-            calls.append(call_text(_renamed(value, body[start:end])))
-            start = _after_space(body, end)
-            if body[start : start + 1] != ";":
-                return "\n".join(calls) + body[start:]
-            start = _after_space(body, start + 1)
-    except (ValueError, RecursionError):
+    row = _json_row(body, 0, ";")
+    if row is None:
         return call_text(body)
+    return "\n".join(call_text(_renamed(*pair)) for pair in row.values) + row.rest
 
 
 def _renamed(value: object, source: str) -> str:
@@ -144,6 +128,29 @@ def _renamed(value: object, source: str) -> str:
         if name is not None and isinstance(value["name"], str) and ":" not in value["name"]:
             return f'{source[: name.start()]}"arguments":{source[name.end() :]}'
     return source
+
+
+class _JsonRow(NamedTuple):
+    values: list[tuple[object, str]]
+    """Values with their sources."""
+    rest: str
+    """Text after them."""
+
+
+def _json_row(text: str, start: int, comma: str) -> _JsonRow | None:
+    # Values of JSON from `start` on, with a `comma` between them; None if one is no JSON.
+    values: list[tuple[object, str]] = []
+    try:
+        while True:
+            start = _after_space(text, start)
+            value, end = _DECODER.raw_decode(text, start)
+            values.append((value, text[start:end]))
+            end = _after_space(text, end)
+            if text[end : end + 1] != comma:
+                return _JsonRow(values, text[end:])
+            start = end + 1
+    except (ValueError, RecursionError):
+        return None
 
 
 def _after_space(text: str, start: int) -> int:

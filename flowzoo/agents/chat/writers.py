@@ -36,7 +36,7 @@ def mark_texts(messages: Sequence[Mapping[str, object]]) -> MarkedChat:
     """Put marks in place of the texts of `messages`."""
     texts = list[str]()
 
-    def mark(value: object) -> Any:
+    def mark(value: object) -> object:
         if isinstance(value, str) and value.strip():
             texts.append(value)
             return f"Qz{len(texts) - 1}zQ"
@@ -44,7 +44,7 @@ def mark_texts(messages: Sequence[Mapping[str, object]]) -> MarkedChat:
             return [mark_fields(part) for part in value]
         return value
 
-    def mark_fields(part: Mapping[str, object]) -> dict[str, Any]:
+    def mark_fields(part: Mapping[str, object]) -> dict[str, object]:
         return {name: mark(value) if name in _TEXTS else value for name, value in part.items()}
 
     return MarkedChat([mark_fields(message) for message in messages], texts)

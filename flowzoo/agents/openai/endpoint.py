@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from flowzoo.declared import NonNegative, Positive, check_declared
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
 from flowzoo.front.address import is_local
@@ -49,28 +49,23 @@ class Endpoint:
     """Further fields of the request body, as the server understands them."""
     without: tuple[str, ...] = ()
     """Fields of the request body that are never sent, e.g. seed or temperature."""
-    concurrency: int = 64
+    concurrency: Positive[int] = 64
     """Most requests under way at once, of each batch where several are sampled at once."""
-    timeout: float = 120.0
+    timeout: Positive[float] = 120.0
     """Seconds one attempt may take."""
-    retries: int = 9
+    retries: NonNegative[int] = 9
     """Attempts after the first, over a minute or more. An overload that lets other requests through
     is no attempt."""
-    requests_per_minute: int = 0
+    requests_per_minute: NonNegative[int] = 0
     """Most requests in any minute; 0: no limit."""
-    tokens_per_minute: int = 0
+    tokens_per_minute: NonNegative[int] = 0
     """Most tokens of prompts and replies in any minute; 0: no limit."""
     cache: str = ""
     """File of answers (SQLite): a request that is in it is not sent again."""
 
     def __post_init__(self) -> None:
+        check_declared(self)
         chat_url(self.url)
-        least = {"concurrency": 1, "retries": 0, "requests_per_minute": 0, "tokens_per_minute": 0}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise UsageError(f"`{name}` must be at least {low}, got {getattr(self, name)}")
-        if not 0 < self.timeout < math.inf:
-            raise UsageError(f"`timeout` must be above 0, got {self.timeout}")
         for name, value in {self.key_header: "", **self.headers}.items():
             if not (_HEADER.fullmatch(name) and value.isascii() and value.isprintable()):
                 raise UsageError(
@@ -91,6 +86,7 @@ def read_endpoints(path: Path) -> dict[str, Endpoint]:
         UsageError: a name or a field that cannot be used; the message names it.
     """
     endpoints: dict[str, Endpoint] = {}
+    columns = {item.name for item in fields(Endpoint)}
     for name, table in read_toml(path).items():
         if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not isinstance(table, dict):
             raise UsageError(
@@ -99,43 +95,14 @@ def read_endpoints(path: Path) -> dict[str, Endpoint]:
             )
         if "url" not in table:
             raise UsageError(f"endpoint {name} in {path} has no `url`")
-        values = {
-            key: _field(key, value, f"endpoint {name} in {path}") for key, value in table.items()
-        }
+        for key in sorted(table.keys() - columns):
+            raise unknown(f"field of endpoint {name} in {path}", key, columns)
         try:
-            endpoints[name] = Endpoint(**values)
+            endpoints[name] = Endpoint(**table)
         except UsageError as error:
             raise UsageError(f"endpoint {name} in {path}: {error}") from error
         check_receiver(endpoints[name].url, endpoints[name].api_key_env, str(path))
     return endpoints
-
-
-_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "str": (str, "text"),
-    "int": (int, "a whole number"),
-    "float": ((int, float), "a number"),
-    "tuple[str, ...]": (list, "a list of names"),
-    "Mapping[str, str]": (dict, "a table of texts"),
-    "Mapping[str, Any]": (dict, "a table"),
-}
-"""Annotation of a field -> the type of its value in a file, and its name in messages."""
-
-
-def _field(name: str, value: object, where: str) -> Any:
-    kinds = {item.name: str(item.type) for item in fields(Endpoint)}
-    if name not in kinds:
-        raise unknown(f"field of {where}", name, kinds)
-    kind, text = _KINDS[kinds[name]]
-    texts = (
-        list(value.values())
-        if kinds[name] == "Mapping[str, str]" and isinstance(value, dict)
-        else []
-    )
-    texts += value if isinstance(value, list) else []
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or not all(isinstance(item, str) for item in texts):
-        raise UsageError(f"`{name}` of {where} must be {text}, got {value!r}")
-    return tuple(value) if isinstance(value, list) else value
 
 
 def chat_url(base_url: str) -> str:

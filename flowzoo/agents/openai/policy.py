@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import hashlib
 import json
 import logging
 import re
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from flowzoo.agents.answers import AnswerCache
 from flowzoo.agents.chat.prompts import Span, cut, shorten
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
@@ -27,7 +26,7 @@ from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import call_text
-from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
+from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
 RequestBody: TypeAlias = dict[str, Any]
@@ -72,70 +71,7 @@ class Pace:
         return entry
 
 
-class AnswerCache:
-    """Answers of endpoints by a digest of what was asked, in a SQLite file.
-
-    Several processes may use one file, and a killed one leaves it whole. Answers are JSON.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the file.
-
-        Raises:
-            DataError: the file is something else.
-            SaveError: it cannot be created or written.
-        """
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(
-                path, timeout=60, isolation_level=None, check_same_thread=False
-            )
-        except (OSError, sqlite3.OperationalError) as error:
-            raise SaveError(f"{path} cannot be opened as a cache of answers: {error}") from error
-        self._execute("PRAGMA synchronous = OFF")  # the process may die, not the machine
-        self._execute(
-            "CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer TEXT NOT NULL)"
-        )
-
-    def get(self, request: object) -> Any:
-        """The answer to a request, both JSON values; None: it is not there.
-
-        Raises:
-            DataError: the file is something else.
-            SaveError: it cannot be read.
-        """
-        query = "SELECT answer FROM answers WHERE digest = ?"
-        row = self._execute(query, _digest(request)).fetchone()
-        return None if row is None else json.loads(row[0])
-
-    def put(self, request: object, answer: object) -> None:
-        """Keep an answer.
-
-        Raises:
-            SaveError: the file cannot be written.
-        """
-        query = "INSERT OR REPLACE INTO answers VALUES (?, ?)"
-        self._execute(query, _digest(request), json.dumps(answer))
-
-    def _execute(self, query: str, *values: Any) -> sqlite3.Cursor:
-        try:
-            return self._file.execute(query, values)
-        except sqlite3.OperationalError as error:
-            raise SaveError(f"{self.path} cannot be read or written: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{self.path} is no cache of answers: {error}") from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def _digest(request: object) -> bytes:
-    return hashlib.sha256(json.dumps(request, sort_keys=True).encode("ascii")).digest()
-
-
-_LENGTH = re.compile(
+_LENGTH = re.compile(  # of a prompt that is too long for the model
     r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
     r"|prompt is too long|too many (?:input )?tokens",
     re.IGNORECASE,
@@ -180,13 +116,9 @@ def whole_text(message: Mapping[str, object], cut_off: bool, thinking: bool | No
     return f"<think>{text}" if opened else text
 
 
-def calls_text(message: Mapping[str, Any]) -> str:
-    """The tool calls of a message in the notation of replies, the broken ones included."""
-    return "".join(map(_call, message.get("tool_calls") or ()))
-
-
 def _call(call: object) -> str:
-    # Arguments are a text of JSON that the model wrote, and that may be none.
+    # A call in the notation of replies, also a broken one. Arguments are a text of JSON that the
+    # model wrote, and that may be none.
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call_text(json.dumps(call))
@@ -215,20 +147,16 @@ def read_completion(body: Any, thinking: bool | None = None, tools: bool = False
     choice = body["choices"][0]
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    text = whole_text(choice["message"], finish == "length", thinking)
+    message = choice["message"]
+    calls = message.get("tool_calls") or () if tools else ()
     return Completion(
-        text=text + calls_text(choice["message"]) if tools else text,
+        text=whole_text(message, finish == "length", thinking) + "".join(map(_call, calls)),
         prompt_ids=tuple(body.get("prompt_token_ids") or ()),
         output_ids=tuple(choice.get("token_ids") or ()),
         logps=tuple(float(token["logprob"]) for token in tokens),
         finish=finish,
         usage=read_usage(body),
     )
-
-
-def was_filtered(body: Any) -> bool:
-    """Return True if the server cut the reply for its content."""
-    return body["choices"][0].get("finish_reason") == "content_filter"
 
 
 def error_status(body: Any) -> int | None:
@@ -238,23 +166,6 @@ def error_status(body: Any) -> int | None:
         return None
     code = error.get("code") if isinstance(error, dict) else None
     return code if type(code) is int and 400 <= code < 600 else 502
-
-
-def is_retried(status: int) -> bool:
-    """Return True for overload and server errors, which are tried again."""
-    return status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505))
-
-
-def refused_for_length(status: int, message: str) -> bool:
-    """Return True if a server refused a prompt because it is too long for the model."""
-    return status in (400, 413, 422) and _LENGTH.search(message) is not None
-
-
-def wait_asked(headers: Mapping[str, str], now: float) -> float:
-    """Seconds that `Retry-After`, or the finer `retry-after-ms`, asks to wait."""
-    fine = headers.get("retry-after-ms")
-    seconds = retry_after(fine, now) / 1000 if fine else 0.0
-    return seconds or retry_after(headers.get("retry-after"), now)
 
 
 def retry_after(header: str | None, now: float) -> float:
@@ -389,7 +300,6 @@ class OpenAIPolicy:
         name: str | None = None,
         sampling: Sampling | None = None,
         logprobs: bool = True,
-        template_kwargs: Mapping[str, object] | None = None,
         thinking: bool | None = None,
     ) -> None:
         """Describe the model; nothing is sent yet.
@@ -400,9 +310,8 @@ class OpenAIPolicy:
             name: name of the policy in policy maps and records; default `model`.
             sampling: temperature and lengths; default `Sampling()`.
             logprobs: ask for the log-probabilities of the sampled tokens.
-            template_kwargs: variables of the chat template (`chat_template_kwargs`, which vLLM and
-                SGLang understand).
-            thinking: the template's `enable_thinking`; None: the server's default.
+            thinking: `enable_thinking` of the chat template, which vLLM and SGLang understand;
+                None: the server's default.
 
         Raises:
             UsageError: a wrong URL, or a temperature, top_p or top_k that the endpoint is never
@@ -424,11 +333,9 @@ class OpenAIPolicy:
                     f"got {getattr(self.sampling, field):g}"
                 )
         self._extra = dict(self.endpoint.extra_body)
-        variables = dict(template_kwargs or {})
         if thinking is not None:
-            variables["enable_thinking"] = thinking
-        if variables:
-            self._extra["chat_template_kwargs"] = variables
+            variables = self._extra.get("chat_template_kwargs", {})
+            self._extra["chat_template_kwargs"] = {**variables, "enable_thinking": thinking}
         self._cap_field = "max_tokens"
         self._pace = Pace(self.endpoint.requests_per_minute, self.endpoint.tokens_per_minute)
         self._busy_until = 0.0
@@ -527,7 +434,7 @@ class OpenAIPolicy:
         self._logged["retry"] = 0
         return completion
 
-    def _content(self, request: Request) -> list[Any]:
+    def _content(self, request: Request) -> list[object]:
         # All that an answer depends on, also what a server refuses. The key tells samples of one
         # prompt apart.
         sampling = self.sampling
@@ -583,22 +490,18 @@ class OpenAIPolicy:
         if not can_retry or wait > _LONGEST_WAIT:
             tries = f" after {attempt + 1} attempts" if attempt else ""
             raise EndpointError(f"{self._url} failed{tries}: {failure.problem}")
-        self._log_failure(attempt, failure)
+        # Once per attempt, not once per request; a limited rate, whose refusals never end, once.
+        if attempt >= self._logged[failure.kind]:
+            self._logged[failure.kind] = attempt + 1
+            _log.warning(
+                "%s: %s; trying again (%d of %d)", self._url, failure.problem, attempt + 1, retries
+            )
         backoff = min(0.5 * 2**attempt, 30.0)
         jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
         if wait:
             self._busy_until = max(self._busy_until, time.monotonic() + wait)
         await asyncio.sleep(max(wait, backoff * jitter))
         self.stats.retries += 1
-
-    def _log_failure(self, attempt: int, failure: Failure) -> None:
-        # Once per attempt, not once per request; a limited rate, whose refusals never end, once.
-        if attempt >= self._logged[failure.kind]:
-            self._logged[failure.kind] = attempt + 1
-            _log.warning(
-                "%s: %s; trying again (%d of %d)",
-                self._url, failure.problem, attempt + 1, self.endpoint.retries,
-            )  # fmt: skip
 
     async def _attempt(self, client: httpx.AsyncClient, body: RequestBody) -> Answer | Failure:
         """Send once."""
@@ -630,10 +533,13 @@ class OpenAIPolicy:
     def _failure(self, status: int, reply: httpx.Response, body: RequestBody, key: str) -> Failure:
         message = self._redact(reply.text, key)
         problem = f"status {status}: {message}"
-        if is_retried(status):
-            wait = wait_asked(reply.headers, time.time())
+        # Overload and server errors are tried again.
+        if status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505)):
+            headers, now = reply.headers, time.time()
+            wait = retry_after(headers.get("retry-after-ms"), now) / 1000
+            wait = wait or retry_after(headers.get("retry-after"), now)
             return Failure(problem, "busy" if status == 429 else "retry", wait)
-        if refused_for_length(status, message):
+        if status in (400, 413, 422) and _LENGTH.search(message):
             return Failure(problem, "long")
         if self._adapt(body, message):
             return Failure(problem, "changed")
@@ -647,11 +553,11 @@ class OpenAIPolicy:
         return Failure(problem, "final")
 
     def _read(
-        self, body: object, reply: httpx.Response, key: str, seconds: float, tools: bool
+        self, body: Any, reply: httpx.Response, key: str, seconds: float, tools: bool
     ) -> Answer | Failure:
         try:
             completion = read_completion(body, self.thinking, tools)
-            filtered = was_filtered(body)
+            filtered = body["choices"][0].get("finish_reason") == "content_filter"
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             return Failure(f"not a chat completion: {self._redact(reply.text, key)}", "final")
         if completion.usage is not None:

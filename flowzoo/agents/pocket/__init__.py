@@ -121,9 +121,6 @@ def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
     Args:
         task: name of the task, or another of `NAMES`.
         workflow: name of a workflow, e.g. `search_team_v0`, whose own options are wanted, too.
-
-    Raises:
-        UsageError: there is no model for this task.
     """
     origin = _origin(task)
     return {**origin["options"], **origin["workflows"].get(workflow, {})}
@@ -140,10 +137,6 @@ def load(task: str = "math", scale: str = "default", **options: Any) -> Any:
         task: name of the task, or another of `NAMES`.
         scale: `default`, or one of `SCALES`.
         options: as for `TransformersPolicy.from_pretrained`.
-
-    Raises:
-        UsageError: there is no model for this task or of this size, or it has not been made yet.
-        MissingExtraError: the extra `train` is not installed.
     """
     from flowzoo.agents.hf.policy import TransformersPolicy
 

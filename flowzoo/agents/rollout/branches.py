@@ -7,21 +7,16 @@ byte for byte (`DivergedError` otherwise).
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import (
-    OpenTurn,
-    carry_out,
-    make_request,
-    open_turns,
-    reply_text,
-)
+from flowzoo.agents.rollout.drivers import carry_out, make_request, reply_text
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.envs import Episode, Workflow
 from flowzoo.envs.episode.recording import abstains, reward_parts
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.errors import UsageError
 
 Choice = tuple[int, ...]
@@ -31,8 +26,7 @@ Choice = tuple[int, ...]
 class Phase(NamedTuple):
     """The open turns of an episode, with the candidates sampled for each."""
 
-    number: int
-    turns: list[OpenTurn]
+    turns: Sequence[Turn]
     answers: list[list[Response]]
     """Per turn, its candidates."""
 
@@ -53,7 +47,7 @@ def check_replayable(workflow: Workflow | None) -> None:
         )
 
 
-def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
+def check_one_prompt(turn: Turn, answers: Sequence[Response]) -> None:
     """Raise `UsageError` unless all candidates of a turn were sampled from the same tokens."""
     first = answers[0]
     ids = list(first.completion.prompt_ids)
@@ -70,20 +64,17 @@ def sample_phase(
     policy_map: PolicyMap, episode: Episode, key: Key, count: int, suffix: Key = ()
 ) -> Generator[RequestBatch, list[Response], Phase]:
     """Sample `count` candidates for every open turn of `episode`, all from its one prompt."""
-    turns, number = open_turns(episode), episode.asks[0].phase
-    problem = episode.problem.id
+    turns = episode.waiting
     requests: list[Request] = []
     for turn in turns:  # not a comprehension; see `drive`
         for candidate in range(count):
             name = (*key, turn.agent, turn.turn, *suffix, candidate)
-            requests.append(make_request(policy_map, name, turn, problem))
+            requests.append(make_request(policy_map, name, episode, turn))
     got = yield RequestBatch(requests)
-    answers: list[list[Response]] = []
-    for index, turn in enumerate(turns):
-        candidates = got[index * count : (index + 1) * count]
+    answers = [got[start : start + count] for start in range(0, len(got), count)]
+    for turn, candidates in zip(turns, answers, strict=True):
         check_one_prompt(turn, candidates)
-        answers.append(candidates)
-    return Phase(number, turns, answers)
+    return Phase(turns, answers)
 
 
 def fork_with_replies(
@@ -118,17 +109,6 @@ def resolve_effects(
             start += count
 
 
-def engine_values(answer: Response) -> Mapping[str, Any]:
-    """The fields of `Call` that differ between candidates and come from the engine."""
-    done = answer.completion
-    return {
-        "output_ids": done.output_ids,
-        "logps": done.logps,
-        "finish": done.finish,
-        "usage": done.usage,
-    }
-
-
 def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, float]:
     """The reward parts of `call` that a branch knows at once: `team` and `local` if it does."""
     team = branch.finished().score if branch.done else branch.interim_score
@@ -141,23 +121,21 @@ def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, flo
     return parts
 
 
-def immediate_values(
-    workflow: Workflow, turn: OpenTurn, branches: Sequence[Episode]
-) -> list[float]:
+def immediate_values(workflow: Workflow, turn: Turn, branches: Sequence[Episode]) -> list[float]:
     """Values of the candidates of one turn, from the parts that their branches know at once."""
     parts = [known_parts(workflow, branch, turn.call) for branch in branches]
-    phase = branches[0].turns[turn.call].phase
     # A standing from before the reply is the same for every candidate and says nothing of it.
-    fresh = any(branch.done or branch.interim_phase > phase for branch in branches)
+    fresh = any(branch.done or branch.interim_phase > turn.phase for branch in branches)
     weights = {"format": 1.0}
     if all("local" in part for part in parts):
         weights["local"] = 1.0
     if workflow.credit != "local" and fresh and all("team" in part for part in parts):
         weights["team"] = workflow.alpha
     if weights.keys() == {"format"}:
+        role, _ = workflow.agents[turn.agent]
         raise UsageError(
-            f"candidates of role {turn.role!r} in {workflow.name} cannot be valued at once: "
-            "neither their role score nor a team reward is known before others have answered. "
+            f"candidates of role {role!r} in {workflow.name} cannot be valued at once: neither "
+            "their role score nor a team reward is known before others have answered. "
             'Take TreeSettings(value="rollout"), which plays every candidate to its end.'
         )
     return [sum(weights.get(name, 0.0) * x for name, x in part.items()) for part in parts]
@@ -175,7 +153,7 @@ def held_down(
     return [value - max(0.0, share - lowest) if silent else value for value, share, silent in rows]
 
 
-def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, Any]:
+def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, object]:
     """The fields of the `Call` of a candidate that was not executed, from its branch."""
     turn = branch.turns[call]
     readable = turn.reply is not None and turn.reply.strict is not None

@@ -1,10 +1,10 @@
-"""Drivers of the rollout engine: a flowzoo episode directly, or any AEC environment by its API."""
+"""Plays of single episodes: of a flowzoo episode directly, of any AEC environment by its API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from flowzoo.agents.policy import Completion, EarlierTurn, Key, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
@@ -15,27 +15,18 @@ from flowzoo.agents.rollout.engine import (
     RequestBatch,
     Response,
 )
-from flowzoo.envs import (
-    Call,
-    Episode,
-    EpisodeRecord,
-    Message,
-    Problem,
-    Workflow,
-    WorkflowError,
-)
+from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflow, WorkflowError
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import Turn, prompt_digest
-from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
+from flowzoo.envs.external.text_env import EnvRun, TextEnv
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import (
     JUDGE,
     NO_COUNTS,
     CountedReply,
-    Effect,
     EffectResult,
     Judge,
     JudgeResult,
@@ -46,46 +37,28 @@ from flowzoo.envs.script import (
     ToolResult,
 )
 from flowzoo.envs.tools import Tool
-from flowzoo.envs.workflow import MOST_CALLS
-from flowzoo.errors import UsageError
-from flowzoo.frozen import quick_maker, quick_tuple
-
-_request = quick_maker(Request)
 
 
-class OpenTurn(NamedTuple):
-    """A turn that waits for a reply."""
-
-    call: int
-    agent: str
-    role: str
-    turn: int
-    messages: Sequence[Message]
-    keep: str = ""
-    """The problem's text, which a prompt over its budget keeps."""
-    quotes: tuple[str, ...] = ()
-    """Texts that the messages may quote: earlier replies, passages, outputs."""
-    tools: tuple[Tool, ...] = ()
-    """Tools that the reply may call."""
-    earlier: EarlierTurn | None = None
-    """The agent's newest turn that the messages go on from."""
-
-
-def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
-    """The request for an open turn, with the token budgets of its agent."""
+def make_request(policy_map: PolicyMap, key: Key, episode: Episode, turn: Turn) -> Request:
+    """The request for an open turn of an episode, with the token budgets of its agent."""
     lengths = policy_map.lengths(turn.agent)
-    return _request(
+    history = (
+        EarlierTurn(other.messages, other.row)
+        for other in reversed(episode.turns[: turn.call])
+        if other.row is not None and (other.agent, other.tools) == (turn.agent, turn.tools)
+    )
+    return Request(
         key,
         turn.agent,
-        turn.role,
+        episode.workflow.agents[turn.agent][0],
         turn.messages,
-        problem,
+        episode.problem.id,
         lengths.reply,
         lengths.prompt,
-        turn.keep,
-        turn.quotes,
-        turn.tools,
-        turn.earlier,
+        keep=episode.problem.text,
+        quotes=quotable(episode.log),
+        tools=turn.tools,
+        earlier=newest_beginning(turn.messages, history),
     )
 
 
@@ -110,44 +83,15 @@ def offered(observation: object) -> tuple[Tool, ...]:
     return tuple(map(Tool.of_schema, tools))
 
 
-def _no_tools(observation: object) -> tuple[Tool, ...]:
-    # An environment of others may call anything `tools`.
-    return ()
-
-
-def open_turns(episode: Episode) -> list[OpenTurn]:
-    """The turns of an episode that wait for a reply."""
-    waiting = episode.waiting
-    if not waiting:
-        return []
-    agents, keep, quotes = episode.workflow.agents, episode.problem.text, quotable(episode.log)
-    turns: list[OpenTurn] = []
-    for turn in waiting:
-        agent = turn.agent
-        role = agents[agent][0]
-        before = None
-        if turn.turn:
-            answered = [(other, other.row) for other in episode.turns]
-            before = earlier_turn(agent, turn.messages, turn.tools, answered)
-        values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools, before
-        turns.append(quick_tuple(OpenTurn, values))
-    return turns
-
-
-def earlier_turn(
-    agent: str,
-    messages: Sequence[Message],
-    tools: tuple[Tool, ...],
-    turns: Sequence[tuple[Turn | OpenTurn, SampledRow | None]],
+def newest_beginning(
+    messages: Sequence[Message], turns: Iterable[EarlierTurn]
 ) -> EarlierTurn | None:
-    """The newest of the `turns` that an agent's chat goes on from; None if there is none."""
-    for turn, row in reversed(turns):
-        if row is None or turn.agent != agent or turn.tools != tools:
-            continue
+    """The first of an agent's `turns`, the newest first, that a chat goes on from."""
+    for turn in turns:
         size = len(turn.messages)
         goes_on = size < len(messages) and messages[size]["role"] == "assistant"
         if goes_on and list(messages[:size]) == list(turn.messages):
-            return EarlierTurn(turn.messages, row)
+            return turn
     return None
 
 
@@ -174,86 +118,20 @@ def reply_text(workflow: Workflow, completion: Completion) -> str:
     return CountedReply(completion.text, counts, row)
 
 
-class Driver(Protocol):
-    """One episode under way, as the rollout engine sees it."""
-
-    problem: str
-    """Reference of the problem, part of every request's key."""
-
-    def open_turns(self) -> list[OpenTurn]:
-        """Turns that wait for replies; empty while effects are pending and at the end."""
-        ...
-
-    def effects(self) -> Sequence[tuple[Problem, Effect]]:
-        """Pending effects with their problem."""
-        ...
-
-    def reply(self, agent: str, completion: Completion) -> None:
-        """Give a reply."""
-        ...
-
-    def resolve(self, results: Sequence[EffectResult]) -> None:
-        """Give the results of all pending effects."""
-        ...
-
-    def finish(self, answers: Mapping[int, Response]) -> Any:
-        """The finished episode, with what the engines reported about each call: its record."""
-        ...
-
-
-def engine_fields(answers: Mapping[int, Response]) -> dict[int, dict[str, Any]]:
-    """The fields of `Call` that the policies reported, by call number."""
+def engine_fields(answer: Response) -> dict[str, object]:
+    """The fields of `Call` that a policy reported."""
+    done = answer.completion
     return {
-        number: {
-            "policy": policy,
-            "prompt_ids": done.prompt_ids,
-            "output_ids": done.output_ids,
-            "logps": done.logps,
-            "finish": done.finish,
-            "shortened": done.shortened,
-            "version": done.version,
-            "writers": done.writers,
-            "usage": done.usage,
-        }
-        for number, (policy, done) in answers.items()
+        "policy": answer.policy,
+        "prompt_ids": done.prompt_ids,
+        "output_ids": done.output_ids,
+        "logps": done.logps,
+        "finish": done.finish,
+        "shortened": done.shortened,
+        "version": done.version,
+        "writers": done.writers,
+        "usage": done.usage,
     }
-
-
-def with_answers(finished: EpisodeRecord, answers: Mapping[int, Response]) -> EpisodeRecord:
-    """`finished` with policy, token ids and log-probs in every call that `answers` knows."""
-    fields = engine_fields(answers)
-    calls = [
-        changed_call(call, fields.get(number, {})) for number, call in enumerate(finished.calls)
-    ]
-    return replace(finished, calls=tuple(calls))
-
-
-class EpisodeDriver:
-    """Drives an `Episode`: phases at once, effects batched by the engine."""
-
-    def __init__(self, episode: Episode) -> None:
-        self.episode = episode
-        self.problem = episode.problem.id
-
-    def open_turns(self) -> list[OpenTurn]:
-        """See `Driver`."""
-        return open_turns(self.episode)
-
-    def effects(self) -> Sequence[tuple[Problem, Effect]]:
-        """See `Driver`."""
-        return self.episode.pending_effects if self.episode.effects else ()
-
-    def reply(self, agent: str, completion: Completion) -> None:
-        """See `Driver`."""
-        self.episode.reply(agent, reply_text(self.episode.workflow, completion))
-
-    def resolve(self, results: Sequence[EffectResult]) -> None:
-        """See `Driver`."""
-        self.episode.resolve(results)
-
-    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
-        """See `Driver`."""
-        return record(self.episode, engine_fields(answers))
 
 
 def judge_request(policy_map: PolicyMap, judge: Judge, problem: Problem) -> Request:
@@ -261,7 +139,7 @@ def judge_request(policy_map: PolicyMap, judge: Judge, problem: Problem) -> Requ
     messages = judge_messages(judge, problem.text)
     lengths = policy_map.lengths(JUDGE)
     key = (JUDGE, prompt_digest(messages).hex())
-    return _request(key, JUDGE, JUDGE, messages, problem.id, lengths.reply, lengths.prompt)
+    return Request(key, JUDGE, JUDGE, messages, problem.id, lengths.reply, lengths.prompt)
 
 
 def judged(judge: Judge, problem: Problem, completion: Completion) -> JudgeResult:
@@ -278,8 +156,7 @@ def carry_out(
     questions = [(effect, problem) for problem, effect in jobs if isinstance(effect, Judge)]
     if not questions:
         return (yield EffectBatch(jobs))
-    requests = [judge_request(policy_map, *question) for question in questions]
-    answers = yield RequestBatch(requests)
+    answers = yield RequestBatch([judge_request(policy_map, *question) for question in questions])
     verdicts = iter(
         [
             judged(*question, answer.completion)
@@ -291,146 +168,137 @@ def carry_out(
     return [next(verdicts if isinstance(effect, Judge) else results) for _, effect in jobs]
 
 
+def finished_record(episode: Episode, answers: Mapping[int, Response]) -> EpisodeRecord:
+    """The record of a finished episode, with what the policies reported about each call."""
+    return record(episode, {call: engine_fields(answer) for call, answer in answers.items()})
+
+
 def drive(
-    start: Callable[[], Driver], policy_map: PolicyMap, seed: int, sample: int, suffix: Key = ()
+    start: Callable[[], Episode],
+    policy_map: PolicyMap,
+    seed: int,
+    sample: int,
+    suffix: Key = (),
+    finish: Callable[[Episode, Mapping[int, Response]], object] = finished_record,
 ) -> Play:
-    """The play of one episode, whose driver `start` makes; returns its record."""
+    """The play of the episode that `start` opens; returns what `finish` makes of it."""
     # Keys of requests begin with `seed`, problem and `sample`; `suffix` tells several plays of one
     # job apart.
-    driver = start()
-    problem = driver.problem
+    episode = start()
+    problem = episode.problem.id
     answers: dict[int, Response] = {}
-    while True:
-        effects = driver.effects()
-        if effects:
-            driver.resolve((yield from carry_out(policy_map, effects)))
+    while not episode.done:
+        if episode.effects:
+            episode.resolve((yield from carry_out(policy_map, episode.pending_effects)))
             continue
-        turns = driver.open_turns()
-        if not turns:
-            return driver.finish(answers)
+        turns = episode.waiting
         requests: list[Request] = []
         for turn in turns:  # the cells of a comprehension would live as long as the episode
             key = (seed, problem, sample, turn.agent, turn.turn, *suffix)
-            requests.append(make_request(policy_map, key, turn, problem))
+            requests.append(make_request(policy_map, key, episode, turn))
         for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
-            driver.reply(turn.agent, answer.completion)
+            episode.reply(turn.agent, reply_text(episode.workflow, answer.completion))
+    return finish(episode, answers)
 
 
-class AECDriver:
-    """Drives any AEC environment through `last` and `step`, one agent at a time.
+def drive_env(
+    env: Any,
+    problem: str,
+    policy_map: PolicyMap,
+    seed: int,
+    sample: int,
+    observe: Callable[[Any], list[Message]],
+    max_calls: int,
+) -> Play:
+    """The play of an AEC environment that has been reset; returns its record.
 
-    The environment must have been reset, and takes replies as they are.
+    Agents are asked one at a time, and the environment takes replies as they are.
     """
-
-    def __init__(
-        self,
-        env: Any,
-        problem: str,
-        key: str,
-        observe: Callable[[Any], list[Message]] = chat,
-        max_calls: int = MOST_CALLS,
-    ) -> None:
-        self.problem = problem
-        self._env, self._key, self._observe = env, key, observe
-        self._run = EnvRun(TextEnv(env), problem)
-        self._calls: list[Call] = []
-        self._said: list[tuple[OpenTurn, SampledRow | None]] = []
-        is_ours = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
-        self._max_calls = None if is_ours else max_calls
-        self._offered = offered if is_ours else _no_tools
-        self._open: OpenTurn | None = None
-        self._next()
-
-    def _next(self) -> None:
-        self._open = None
-        turn = self._run.next_turn()
-        if turn is not None:
-            if len(self._calls) == self._max_calls:
-                raise WorkflowError(
-                    f"{self._env} has been answered {self._max_calls:,} times and goes on: give it "
-                    "a limit of its own, e.g. max_cycles, or set max_calls=N to allow more",
-                    self.problem,
-                )
-            messages = self._observe(turn.observation)
-            quotes = tuple(call.reply for call in self._calls)
-            call, role = len(self._calls), role_of(turn.agent)
-            tools = self._offered(turn.observation)
-            self._open = OpenTurn(
-                call,
-                turn.agent,
-                role,
-                turn.turn,
-                messages,
-                "",
-                quotes,
-                tools,
-                earlier_turn(turn.agent, messages, tools, self._said),
+    core = getattr(env, "unwrapped", env)
+    workflow_env = core if isinstance(core, WorkflowEnv) else None
+    run, turns, answers = EnvRun(TextEnv(env), problem), list[Request](), dict[int, Response]()
+    while (turn := run.next_turn()) is not None:
+        if workflow_env is None and len(turns) == max_calls:
+            raise WorkflowError(
+                f"{env} has been answered {max_calls:,} times and goes on: give it a limit of its "
+                "own, e.g. max_cycles, or set max_calls=N to allow more",
+                problem,
             )
-
-    def open_turns(self) -> list[OpenTurn]:
-        """See `Driver`."""
-        return [self._open] if self._open else []
-
-    def effects(self) -> Sequence[tuple[Problem, Effect]]:
-        """Return nothing: an AEC environment does its own work."""
-        return ()
-
-    def reply(self, agent: str, completion: Completion) -> None:
-        """See `Driver`."""
-        turn, text = self._open, completion.text
-        if turn is None or turn.agent != agent:
-            raise UsageError(f"{agent} has no open turn")
-        self._calls.append(
-            Call(
-                problem=self.problem,
-                episode=self._key,
-                agent=agent,
-                role=turn.role,
-                slot=0,
-                turn=turn.turn,
-                phase=turn.call,
-                messages=tuple(turn.messages),
-                reply=text,
-                strict=True,
-                lenient=True,
-                role_score=None,
-                parts={},
-                reward=0.0,
-                state_hash="",
-                prompts="",
-            )
+        agent, messages = turn.agent, observe(turn.observation)
+        # An environment of others may call anything `tools`.
+        tools = offered(turn.observation) if workflow_env else ()
+        rows = [sampled_row(answer.completion) for answer in answers.values()]
+        history = (
+            EarlierTurn(other.messages, row)
+            for other, row in zip(reversed(turns), reversed(rows), strict=True)
+            if row is not None and (other.agent, other.tools) == (agent, tools)
         )
-        self._said.append((turn, sampled_row(completion)))
-        self._run.act(text)
-        self._next()
-
-    def resolve(self, results: Sequence[EffectResult]) -> None:
-        """Raise: there are no effects."""
-        raise UsageError("an AEC environment has no effects to resolve")
-
-    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
-        """The environment's own record if it is one of ours, else what `last` told."""
-        # For other environments the score is the mean return of the agents, and every call is paid
-        # its agent's return.
-        core = getattr(self._env, "unwrapped", self._env)
-        if isinstance(core, WorkflowEnv):
-            done = core.record()
-            calls = tuple(replace(call, episode=self._key) for call in done.calls)
-            return with_answers(replace(done, episode=self._key, calls=calls), answers)
-        returns = self._run.returns
-        finished = EpisodeRecord(
-            workflow=str(self._env),
-            task="",
-            problem=self.problem,
-            episode=self._key,
-            text="",
-            gold="",
-            score=sum(returns.values()) / max(1, len(returns)),
-            answer=None,
-            truncated=self._run.truncated,
-            facts={},
-            returns=returns,
-            calls=tuple(replace(call, reward=returns[call.agent]) for call in self._calls),
+        lengths = policy_map.lengths(agent)
+        request = Request(
+            (seed, problem, sample, agent, turn.turn),
+            agent,
+            role_of(agent),
+            messages,
+            problem,
+            lengths.reply,
+            lengths.prompt,
+            quotes=tuple(answer.completion.text for answer in answers.values()),
+            tools=tools,
+            earlier=newest_beginning(messages, history),
         )
-        return with_answers(finished, answers)
+        (answer,) = yield RequestBatch([request])
+        answers[len(turns)] = answer
+        turns.append(request)
+        run.act(answer.completion.text)
+    done = workflow_env.record() if workflow_env else foreign_record(env, run, turns, answers)
+    key = f"{problem}#{sample}"
+    calls = [
+        changed_call(call, {"episode": key, **engine_fields(answers[number])})
+        for number, call in enumerate(done.calls)
+    ]
+    return replace(done, episode=key, calls=tuple(calls))
+
+
+def foreign_record(
+    env: object, run: EnvRun, turns: Sequence[Request], answers: Mapping[int, Response]
+) -> EpisodeRecord:
+    """The record of an environment of others, by its requests and their answers.
+
+    The score is the mean return of the agents, and every call is paid its agent's return.
+    """
+    calls = [
+        Call(
+            turn.problem,
+            "",
+            turn.agent,
+            turn.role,
+            slot=0,
+            turn=int(turn.key[-1]),
+            phase=number,
+            messages=tuple(turn.messages),
+            reply=answers[number].completion.text,
+            strict=True,
+            lenient=True,
+            role_score=None,
+            parts={},
+            reward=run.returns[turn.agent],
+            state_hash="",
+            prompts="",
+        )
+        for number, turn in enumerate(turns)
+    ]
+    return EpisodeRecord(
+        workflow=str(env),
+        task="",
+        problem=run.key,
+        episode="",
+        text="",
+        gold="",
+        score=sum(run.returns.values()) / max(1, len(run.returns)),
+        answer=None,
+        truncated=run.truncated,
+        facts={},
+        returns=run.returns,
+        calls=tuple(calls),
+    )

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from flowzoo.agents.policy import Completion, Policy, Request, ordering
+from flowzoo.agents.policy import Completion, Policy, Request, canonical
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import WorkflowError
 from flowzoo.envs.door.server import submit
@@ -26,7 +28,6 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.script import Advance, EffectResult, Progress
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
-from flowzoo.frozen import quick_tuple
 from flowzoo.functions import exit_error
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import usable_cores
@@ -95,31 +96,30 @@ class PlayBatch(NamedTuple):
     plays: Sequence[Play]
 
 
-Play = Generator[RequestBatch | EffectBatch | PlayBatch, list[Any], Any]
+Step = RequestBatch | EffectBatch | PlayBatch
+Play = Generator[Step, list[Any], Any]
 
 
+@dataclass(slots=True, eq=False)
 class RootPlay:
     """A play that was admitted, with all plays it started; one of them failing ends it."""
 
-    __slots__ = ("failed", "key", "number")
-
-    def __init__(self, number: int, key: str) -> None:
-        self.number, self.key = number, key
-        self.failed = False
+    number: int
+    key: str
+    failed: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class RunningPlay:
     """A play under way: what it waits for, and who waits for it."""
 
-    __slots__ = ("effects", "index", "parent", "pending", "play", "results", "root")
-
-    def __init__(
-        self, play: Play, root: RootPlay, parent: RunningPlay | None = None, index: int = 0
-    ):
-        self.play, self.root, self.parent, self.index = play, root, parent, index
-        self.results: list[Any] = []
-        self.pending = 0
-        self.effects: Sequence[PendingEffect] = ()
+    play: Play
+    root: RootPlay
+    parent: RunningPlay | None = None
+    index: int = 0
+    results: list[Any] = field(default_factory=list)
+    pending: int = 0
+    effects: Sequence[PendingEffect] = ()
 
 
 class PendingRequest(NamedTuple):
@@ -157,8 +157,6 @@ class RolloutEngine:
         self.results: dict[int, Any] = {}
         self.pending_effects: deque[RunningPlay] = deque()
         self.queues: dict[str, list[PendingRequest]] = {name: [] for name in policy_map.policies}
-        self.queue_of: dict[str, list[PendingRequest]] = {}
-        """Agent -> the queue of its policy, as it is met; queues are emptied in place."""
         self.busy: set[str] = set()
         self.grading = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -166,12 +164,7 @@ class RolloutEngine:
         self.error: BaseException | None = None
 
     async def run(self, plays: Iterable[tuple[str, Play]]) -> list[Any]:
-        """Run `plays`, each under its key; returns their results in order, failed ones left out.
-
-        Raises:
-            UsageError: a policy gave another number of completions than was asked for.
-            Exception: an error of a policy or a grader.
-        """
+        """Run `plays`, each under its key; returns their results in order, failed ones left out."""
         waiting = enumerate(plays)
         more = True
         try:
@@ -179,7 +172,7 @@ class RolloutEngine:
                 self.wake.clear()
                 with pause_collection():
                     while more and self.active_plays < self.in_flight:
-                        more = self._admit(next(waiting, None))
+                        more = self._admit(waiting)
                 self._grade()
                 self._ask()
                 if self.error is not None:
@@ -197,13 +190,12 @@ class RolloutEngine:
 
     # -- moving plays --------------------------------------------------------------------------
 
-    def _admit(self, entry: tuple[int, tuple[str, Play]] | None) -> bool:
-        if entry is None:
-            return False
-        number, (key, play) = entry
-        self.active_plays += 1
-        self._advance(RunningPlay(play, RootPlay(number, key)), None)
-        return True
+    def _admit(self, plays: Iterator[tuple[int, tuple[str, Play]]]) -> bool:
+        for number, (key, play) in plays:
+            self.active_plays += 1
+            self._advance(RunningPlay(play, RootPlay(number, key)), None)
+            return True
+        return False
 
     def _advance(self, running: RunningPlay, results: list[Any] | None) -> None:
         root = running.root
@@ -220,9 +212,7 @@ class RolloutEngine:
         else:
             self._dispatch(running, batch)
 
-    def _dispatch(
-        self, running: RunningPlay, batch: RequestBatch | EffectBatch | PlayBatch
-    ) -> None:
+    def _dispatch(self, running: RunningPlay, batch: Step) -> None:
         if isinstance(batch, EffectBatch):
             running.effects = batch.effects
             self.pending_effects.append(running)
@@ -231,19 +221,11 @@ class RolloutEngine:
         running.results = [None] * running.pending
         if isinstance(batch, RequestBatch):
             for index, request in enumerate(batch.requests):
-                self._queue(request.agent).append(
-                    quick_tuple(PendingRequest, (running, index, request))
-                )
+                queue = self.queues[self.policy_map.policy(request.agent).name]
+                queue.append(PendingRequest(running, index, request))
         else:
             for index, play in enumerate(batch.plays):
                 self._advance(RunningPlay(play, running.root, running, index), None)
-
-    def _queue(self, agent: str) -> list[PendingRequest]:
-        queue = self.queue_of.get(agent)
-        if queue is None:
-            queue = self.queues[self.policy_map.policy(agent).name]
-            self.queue_of[agent] = queue
-        return queue
 
     def _finish_play(self, running: RunningPlay, result: object) -> None:
         if running.parent is not None:
@@ -271,19 +253,19 @@ class RolloutEngine:
     def _grade(self) -> None:
         while self.pending_effects:
             plays: list[RunningPlay] = []
-            effects: list[PendingEffect] = []
-            while self.pending_effects and len(effects) < CHUNK:
+            while self.pending_effects and sum(len(play.effects) for play in plays) < CHUNK:
                 running = self.pending_effects.popleft()
                 if any(type(effect) is Advance for _, effect in running.effects):
                     # Programs take their time: an episode waits for its own alone.
-                    self.grading += 1
-                    self._spawn(self._grade_chunk([running], running.effects))
-                    continue
-                plays.append(running)
-                effects.extend(running.effects)
+                    self._grade_together([running])
+                else:
+                    plays.append(running)
             if plays:
-                self.grading += 1
-                self._spawn(self._grade_chunk(plays, effects))
+                self._grade_together(plays)
+
+    def _grade_together(self, plays: list[RunningPlay]) -> None:
+        self.grading += 1
+        self._spawn(self._grade_chunk(plays))
 
     async def _resolve(self, effects: Sequence[PendingEffect]) -> list[EffectResult]:
         # Agent programs move on in this process; the resolver has the other effects.
@@ -299,46 +281,32 @@ class RolloutEngine:
         rest, moved = iter(results), iter(moves)
         return [next(moved if type(job[1]) is Advance else rest) for job in effects]
 
-    async def _grade_chunk(
-        self, plays: list[RunningPlay], effects: Sequence[PendingEffect]
-    ) -> None:
-        results = await self._resolve(effects)
+    async def _grade_chunk(self, plays: list[RunningPlay]) -> None:
+        effects = [effect for running in plays for effect in running.effects]
+        results = iter(await self._resolve(effects))
         self.grading -= 1
-        start = 0
         with pause_collection():
             for running in plays:
-                count = len(running.effects)
-                self._advance(running, results[start : start + count])
-                start += count
+                self._advance(running, list(islice(results, len(running.effects))))
 
     # -- replies -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        policies = self.policy_map.policies
-        if self.deterministic:
-            # Wait until nothing moves: then the set of waiting requests is a function of the seed.
-            if self.grading or self.pending_effects or self.busy:
-                return
-            for name, queue in self.queues.items():
-                keys = [waiting.request.key for waiting in queue]
-                ranks = list(map(ordering(keys), keys))
-                queue[:] = [queue[i] for i in sorted(range(len(keys)), key=ranks.__getitem__)]
-                self._send(policies[name], queue)
+        # Wait until nothing moves: then the set of waiting requests is a function of the seed.
+        if self.deterministic and (self.grading or self.pending_effects or self.busy):
             return
-        for name, queue in self.queues.items():
-            if policies[name].batching == "static":
-                if name not in self.busy:
-                    self._send(policies[name], queue)
-            else:
+        for name, policy in self.policy_map.policies.items():
+            queue = self.queues[name]
+            if policy.batching == "stream" and not self.deterministic:
                 for waiting in queue:
-                    self._spawn(self._generate(policies[name], [waiting]))
+                    self._spawn(self._generate(policy, [waiting]))
                 queue.clear()
-
-    def _send(self, policy: Policy, queue: list[PendingRequest]) -> None:
-        if queue:
-            batch, queue[:] = list(queue), []
-            self.busy.add(policy.name)
-            self._spawn(self._generate(policy, batch))
+            elif queue and name not in self.busy:
+                if self.deterministic:
+                    queue.sort(key=lambda waiting: canonical(waiting.request.key))
+                self.busy.add(name)
+                self._spawn(self._generate(policy, list(queue)))
+                queue.clear()
 
     async def _generate(self, policy: Policy, batch: Sequence[PendingRequest]) -> None:
         try:
@@ -353,10 +321,9 @@ class RolloutEngine:
                 f"{len(batch)} requests; it must return one each, in order"
             )
         self.busy.discard(policy.name)
-        name = policy.name
         with pause_collection():
             for (play, position, _), completion in zip(batch, completions, strict=True):
-                self._deliver(play, position, quick_tuple(Response, (name, completion)))
+                self._deliver(play, position, Response(policy.name, completion))
 
     # -- tasks ---------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from flowzoo.agents.judge import FunctionJudge
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import AECDriver, Driver, EpisodeDriver, drive
+from flowzoo.agents.rollout.drivers import drive, drive_env
 from flowzoo.agents.rollout.engine import Play, Resolver, RolloutEngine, resolve_here
 from flowzoo.envs import (
     Call,
@@ -60,9 +60,8 @@ class RolloutBatch:
     """Jobs that failed and were counted."""
 
 
-def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
+def concat_batches(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     """Join the batches of several jobs."""
-    parts = list(parts)
     return RolloutBatch(
         [record for part in parts for record in part.records],
         [row for part in parts for row in part.rows],
@@ -154,20 +153,17 @@ class Sampler:
 
     async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """`sample` for callers that are coroutines."""
+        workflow, before = self.workflow, self.failed
+        if workflow is None:
+            raise UsageError("jobs need a workflow: Rollout(workflow, policy_map)")
 
         def on_result(part: RolloutBatch) -> None:
             for record in part.records:
                 self._report(record)
 
-        before = self.failed
-        batch = concat_batches(await self._run(self._plays(jobs), on_result))
+        plays = ((job.key, self.play(workflow, job)) for job in jobs)
+        batch = concat_batches(await self._run(plays, on_result))
         return replace(batch, failed=self.failed - before)
-
-    def _plays(self, jobs: Iterable[EpisodeJob]) -> Iterator[tuple[str, Play]]:
-        workflow = self.workflow
-        if workflow is None:
-            raise UsageError("jobs need a workflow: Rollout(workflow, policy_map)")
-        return ((job.key, self.play(workflow, job)) for job in jobs)
 
     async def _run(
         self, plays: Iterable[tuple[str, Play]], on_result: Callable[[Any], None]
@@ -210,17 +206,14 @@ class Sampler:
             raise error
 
 
-def _begin(workflow: Workflow, job: EpisodeJob) -> Driver:
-    return EpisodeDriver(Episode(workflow, job.problem, job.key))
-
-
 class Rollout(Sampler):
     """Plays every job once, from its start to its end."""
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
-        """The play of one job; returns its record."""
-        start = partial(_begin, workflow, job)
-        return drive(start, self.policy_map, self.seed, job.sample)
+        """The play of one job; returns its `RolloutBatch`, in which every call is a row."""
+        start = partial(Episode, workflow, job.problem, job.key)
+        record = yield from drive(start, self.policy_map, self.seed, job.sample)
+        return RolloutBatch([record], list(record.calls))
 
     def run(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """Run `jobs` and return their records in the order of the jobs (failed ones left out).
@@ -233,14 +226,7 @@ class Rollout(Sampler):
 
     async def arun(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """`run` for callers that are coroutines."""
-        return await self._run(self._plays(jobs), self._report)
-
-    async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
-        """Like `arun`; every call is a row."""
-        before = self.failed
-        records = await self.arun(jobs)
-        rows = [call for record in records for call in record.calls]
-        return RolloutBatch(records, rows, failed=self.failed - before)
+        return (await self.asample(jobs)).records
 
     async def arun_envs(
         self,
@@ -259,11 +245,11 @@ class Rollout(Sampler):
 
         def plays() -> Iterator[tuple[str, Play]]:
             for number, env in enumerate(envs):
-                core = getattr(env, "unwrapped", env)
-                episode = getattr(core, "episode", None)
-                problem = episode.problem.id if episode is not None else str(env)
-                key = f"{problem}#{number}"
-                start = partial(AECDriver, env, problem, key, observe, max_calls)
-                yield key, drive(start, self.policy_map, self.seed, number)
+                episode = getattr(getattr(env, "unwrapped", env), "episode", None)
+                problem = str(env) if episode is None else episode.problem.id
+                play = drive_env(
+                    env, problem, self.policy_map, self.seed, number, observe, max_calls
+                )
+                yield f"{problem}#{number}", play
 
         return await self._run(plays(), self._report)

@@ -24,12 +24,11 @@ from flowzoo.agents.rollout.branches import (
     resolve_effects,
     sample_phase,
 )
-from flowzoo.agents.rollout.drivers import engine_fields
+from flowzoo.agents.rollout.drivers import finished_record
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.rollout.settings import JointSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
-from flowzoo.envs.episode.recording import record
 from flowzoo.envs.records import changed_call
 from flowzoo.seeding import key_rng
 
@@ -183,7 +182,7 @@ class JointRollout(Sampler):
         # B evenly: with G = 4 and 16 leaves two phases branch, and later ones go on with one
         # candidate, instead of G^T leaves.
         if episode.done:
-            done = record(episode, engine_fields(joint_branch.answers))
+            done = finished_record(episode, joint_branch.answers)
             return JointLeaf(done, joint_branch.row_keys, returns_of(done.calls))
         count = min(self.settings.candidates, budget)
         key = (self.seed, job.problem.id, job.sample)

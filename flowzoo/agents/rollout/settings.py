@@ -15,11 +15,7 @@ Joint = Literal["aligned", "cross"]
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """Sampling, valuation and selection of candidates.
-
-    Raises:
-        UsageError: a number below 1 or an unknown choice.
-    """
+    """Sampling, valuation and selection of candidates."""
 
     candidates: Count = 4
     """Replies sampled at every decision: K."""
@@ -38,11 +34,7 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class JointSettings:
-    """Branching of nodes.
-
-    Raises:
-        UsageError: a number out of range or an unknown choice.
-    """
+    """Branching of nodes."""
 
     candidates: Count = 4
     """Replies of every agent at a node, where the budget allows: G."""
@@ -61,10 +53,7 @@ class JointSettings:
                 f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
                 f"node has its candidates; got {self.leaves}"
             )
-        if self.children is not None and (self.joint, True) != (
-            "cross",
-            self.children >= self.candidates,
-        ):
+        if self.children and (self.joint != "cross" or self.children < self.candidates):
             raise UsageError(
                 '`children` goes with joint="cross" and must be at least `candidates` '
                 f"({self.candidates}); got {self.children} with joint={self.joint!r}"

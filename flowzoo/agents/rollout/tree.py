@@ -20,19 +20,19 @@ from flowzoo.agents.rollout.branches import (
     answer_turns,
     call_fields,
     check_replayable,
-    engine_values,
     fork_with_replies,
     held_down,
     immediate_values,
     resolve_effects,
     sample_phase,
 )
-from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
-from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
+from flowzoo.agents.rollout.drivers import drive, engine_fields, finished_record
+from flowzoo.agents.rollout.engine import Play, PlayBatch, Response, Step
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.rollout.settings import TreeSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.records import changed_call
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
     answer: Response
     value: float
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """Fields of its `Call` that differ from the executed candidate's."""
 
 
@@ -53,11 +53,6 @@ class Decision(NamedTuple):
     node: str
     candidates: list[Candidate]
     executed: int
-
-
-def single_deviation(slot: int, candidate: int, width: int) -> Choice:
-    """The joint action in which one agent takes `candidate` and its mates their first ones."""
-    return (*(0,) * slot, candidate, *(0,) * (width - slot - 1))
 
 
 class TreeRollout(Sampler):
@@ -109,14 +104,15 @@ class TreePlay:
             episode = yield from self.decide(episode)
         return self.sampled(episode)
 
-    def decide(self, episode: Episode) -> Generator[Any, Any, Episode]:
+    def decide(self, episode: Episode) -> Generator[Step, list[Any], Episode]:
         """Sample, value and execute one phase; returns the branch that was taken."""
         count = self.settings.candidates
         phase = yield from sample_phase(self.policy_map, episode, self.key, count)
         width = len(phase.turns)
-        # The mates' first candidates are shared: 1 + width * (count - 1) branches.
+        # One agent takes a candidate, its mates their first ones, which all agents share:
+        # 1 + width * (count - 1) branches.
         rows = [
-            [single_deviation(slot, number, width) for number in range(count)]
+            [(*(0,) * slot, number, *(0,) * (width - slot - 1)) for number in range(count)]
             for slot in range(width)
         ]
         *others, last = sorted({choice for row in rows for choice in row})
@@ -135,13 +131,13 @@ class TreePlay:
             for answer, value, choice in rows_of_turn:
                 fields = call_fields(self.workflow, branches[choice], turn.call, value)
                 candidates.append(Candidate(answer, value, fields))
-            node = f"{self.job.key}/{phase.number}.{slot}"
+            node = f"{self.job.key}/{turn.phase}.{slot}"
             self.decisions[turn.call] = Decision(node, candidates, executed[slot])
         return branches[executed]
 
     def values(
         self, phase: Phase, rows: Sequence[Sequence[Choice]], branches: Mapping[Choice, Episode]
-    ) -> Generator[Any, Any, list[list[float]]]:
+    ) -> Generator[Step, list[Any], list[list[float]]]:
         """Values of the candidates in `rows`, per turn of the phase."""
         if self.settings.value == "now":
             return [
@@ -161,13 +157,21 @@ class TreePlay:
 
     def play_out(
         self, phase: Phase, branches: Mapping[Choice, Episode]
-    ) -> Generator[Any, Any, dict[Choice, list[EpisodeRecord]]]:
+    ) -> Generator[Step, list[Any], dict[Choice, list[EpisodeRecord]]]:
         """Every branch's ends; a branch that has ended is its only end."""
         ends = {choice: [record(b)] for choice, b in branches.items() if b.done}
         open_ones = [choice for choice in branches if choice not in ends]
         rollouts = range(self.settings.value_rollouts)
+        seed, _, sample = self.key
+        phase_number = phase.turns[0].phase
         plays = [
-            self.value_play(branches[choice], ("value", phase.number, *choice, rollout))
+            drive(
+                branches[choice].fork,
+                self.policy_map,
+                seed,
+                sample,
+                ("value", phase_number, *choice, rollout),
+            )
             for choice in open_ones
             for rollout in rollouts
         ]
@@ -182,16 +186,7 @@ class TreePlay:
                 self.value_tokens += sum(len(call.output_ids) for call in end.calls)
         return ends
 
-    def value_play(self, branch: Episode, suffix: tuple[str | int, ...]) -> Play:
-        """A plain play of a fork of `branch` to its end."""
-
-        def start() -> EpisodeDriver:
-            return EpisodeDriver(branch.fork())
-
-        seed, _, sample = self.key
-        return drive(start, self.policy_map, seed, sample, suffix)
-
-    def pick(self, turn: OpenTurn, values: Sequence[float]) -> int:
+    def pick(self, turn: Turn, values: Sequence[float]) -> int:
         """Index of the candidate to execute."""
         if self.settings.select == "best":
             return values.index(max(values))
@@ -206,7 +201,7 @@ class TreePlay:
             number: decision.candidates[decision.executed].answer
             for number, decision in decisions.items()
         }
-        done = record(episode, engine_fields(answers))
+        done = finished_record(episode, answers)
         rows: list[Call] = []
         executed: list[Call] = []
         for number, call in enumerate(done.calls):
@@ -214,8 +209,7 @@ class TreePlay:
             for index, candidate in enumerate(candidates):
                 changes = {"node": node, "candidate": index, "value": candidate.value}
                 if index != executed_index:
-                    changes |= candidate.fields
-                    changes |= engine_values(candidate.answer)
+                    changes |= {**candidate.fields, **engine_fields(candidate.answer)}
                     changes["executed"] = False
                 row = changed_call(call, changes)
                 rows.append(row)

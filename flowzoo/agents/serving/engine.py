@@ -10,7 +10,6 @@ from typing import Any
 from flowzoo.agents.policy import Policy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.engine import (
-    PendingEffect,
     PendingRequest,
     Play,
     Resolver,
@@ -129,10 +128,8 @@ class ServingEngine(RolloutEngine):
             for waiting in batch:  # the fault may be in one of them: a chat that has no template
                 self._spawn(self._generate(policy, [waiting]))
 
-    async def _grade_chunk(
-        self, plays: list[RunningPlay], effects: Sequence[PendingEffect]
-    ) -> None:
+    async def _grade_chunk(self, plays: list[RunningPlay]) -> None:
         try:
-            await super()._grade_chunk(plays, effects)
+            await super()._grade_chunk(plays)
         except Exception as error:
             self._break([running.root for running in plays], error)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import EpisodeDriver, drive
+from flowzoo.agents.rollout.drivers import drive
 from flowzoo.agents.rollout.engine import (
     PendingEffect,
     Play,
@@ -52,23 +53,19 @@ class TeamAnswer(NamedTuple):
     """A dict per turn; see `Episode.transcript`."""
 
 
-class QuestionDriver(EpisodeDriver):
-    """Drives the episode of a question, which has no record: it cannot be paid."""
+def finished_answer(
+    episode: Episode, answers: Mapping[int, Response]
+) -> tuple[str | None, str, list[dict[str, Any]]]:
+    """Text, finish reason and transcript of a finished episode, which has no record.
 
-    def finish(  # pyrefly: ignore[bad-override]
-        self, answers: Mapping[int, Response]
-    ) -> tuple[str | None, str, list[dict[str, Any]]]:
-        """Text, finish reason and transcript.
-
-        Raises:
-            WorkflowError: grades steered the script.
-        """
-        episode = self.episode
-        answer = episode.finished().answer
-        check_steering(episode, answer)
-        cut = any(answer.completion.finish == "length" for answer in answers.values())
-        finish = "length" if answer is None and cut else "stop"
-        return answer, finish, episode.transcript()
+    Raises:
+        WorkflowError: grades steered the script.
+    """
+    answer = episode.finished().answer
+    check_steering(episode, answer)
+    cut = any(answer.completion.finish == "length" for answer in answers.values())
+    finish = "length" if answer is None and cut else "stop"
+    return answer, finish, episode.transcript()
 
 
 def check_steering(episode: Episode, answer: str | None) -> None:
@@ -130,10 +127,8 @@ def ask_workflow(
         completions.append(completion)
         on_turn(SpokenTurn(request.agent, completion.text))
 
-    def start() -> QuestionDriver:
-        return QuestionDriver(Episode(workflow, problem, f"{problem.id}#{sample}"))
-
-    play = drive(start, policy_map, seed, sample)
+    start = partial(Episode, workflow, problem, f"{problem.id}#{sample}")
+    play = drive(start, policy_map, seed, sample, finish=finished_answer)
     text, finish, transcript = yield from observed(play, cap, on_reply)
     return TeamAnswer(text, finish, completions, transcript)
 

@@ -6,7 +6,6 @@ For split placement, where the engine has other GPUs than the learner.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -29,21 +28,17 @@ from flowzoo.agents.vllm.backend import (
 from flowzoo.agents.vllm.convert import (
     AsyncEngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     AsyncLLM,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
-    cannot_start,
     lora_request,
-    on_cpu,
-    quiet_start,
     read_output,
-    sampling_params,
-    tokens_prompt,
+    request_parts,
+    start_engine,
 )
 from flowzoo.agents.vllm.send import EngineCalls, WeightSender
-from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
+from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.errors import UsageError
 
 T = TypeVar("T")
 
-_log = logging.getLogger("flowzoo")
 _LOOK_S = 1.0
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -54,15 +49,14 @@ class AsyncLLMBackend(LoopBackend):
     def __init__(self, path: str, settings: EngineSettings) -> None:
         super().__init__("flowzoo-vllm-async", settings.max_pending)
         self._count = 0
-        fields = engine_fields(path, settings, cpu=on_cpu())
-        if note := cache_note(fields, settings):
-            _log.warning("%s", note)
         try:
-            with visible_devices(settings.devices), quiet_start():
-                self._engine: AsyncLLM = self._loop.wait(_start(fields))
-        except Exception as error:
+            with visible_devices(settings.devices):
+                self._engine: AsyncLLM = start_engine(
+                    path, settings, lambda fields: self._loop.wait(_start(fields))
+                )
+        except BaseException:
             self._loop.close()
-            raise cannot_start(path, error) from error
+            raise
         self._sender = WeightSender(
             settings.weight_transfer,
             EngineCalls(self._engine, self._call),
@@ -146,11 +140,10 @@ class AsyncLLMBackend(LoopBackend):
 
     async def _sample(self, job: GenerationRequest) -> GenerationOutput:
         self._count += 1
-        adapter = lora_request(job.adapter) if job.adapter else None
+        name = str(self._count)
         try:
-            async for output in self._engine.generate(
-                tokens_prompt(job), sampling_params(job), str(self._count), lora_request=adapter
-            ):
+            prompt, sampling, adapter = request_parts(job)
+            async for output in self._engine.generate(prompt, sampling, name, lora_request=adapter):
                 if output.finished:
                     return read_output(output)
             raise EngineDeadError("the vLLM engine ended a reply early")
@@ -168,13 +161,14 @@ async def _start(fields: Mapping[str, object]) -> AsyncLLM:
 @contextlib.contextmanager
 def visible_devices(devices: str) -> Iterator[None]:
     """Let processes started inside see the GPUs `devices` only; empty: no change."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
     if devices:
-        os.environ["CUDA_VISIBLE_DEVICES"] = devices
+        os.environ[name] = devices
     try:
         yield
     finally:
-        if devices and before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        elif devices and before is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        if before is not None:
+            os.environ[name] = before
+        elif devices:
+            del os.environ[name]

@@ -1,13 +1,11 @@
 """Chat templates of strangers: what each may cost, and prompts equal to those of transformers."""
 
 import pytest
-from transformers import AutoTokenizer
 
 from flowzoo.agents.chat import rendering
 from flowzoo.agents.chat.rendering import render
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.chat.thoughts import thinks_unasked
-from flowzoo.agents.pocket import pocket_path
 from flowzoo.errors import ChatError, UsageError
 from tests.agents.chat.test_thinking import ALWAYS, SWITCHED
 from tests.agents.chat.test_tool_template import TEMPLATE
@@ -68,11 +66,6 @@ EVERYTHING = """{{- bos_token }}
 {{ {'b': [1.5, none, true], 'a': 'é'} | tojson(sort_keys=true, separators=(',', ':')) }}
 {{ unknown is defined }}{{ enable_thinking | default('unset') }} {{ (1, 'x') }} {{ eos_token }}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
-
-
-@pytest.fixture
-def tokenizer():
-    return AutoTokenizer.from_pretrained(pocket_path("math"))
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -1,10 +1,8 @@
 """Tools in chat templates, with the tokenizer of a pocket model and a template of Hermes' kind."""
 
 import pytest
-from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.template import ChatTokenizer
-from flowzoo.agents.pocket import pocket_path
 from flowzoo.envs.tools import ToolCall
 from flowzoo.envs.workflows.reasoner_python import PYTHON
 from flowzoo.errors import UsageError
@@ -15,11 +13,6 @@ TEMPLATE = (
     "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %};{% endfor %}assistant:"
 )
 CHAT = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture
-def tokenizer():
-    return AutoTokenizer.from_pretrained(pocket_path("math"))
 
 
 def shown(chat, messages, tools=()):

@@ -104,24 +104,6 @@ def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [unicode, capped, next(body for body in seen if body not in (unicode, capped))]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_overload_and_server_errors_are_retried(endpoint, status, pauses):
-    endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
-    policy = OpenAIPolicy("m", endpoint.url)
-    (done,) = await generate(policy, ask("r"))
-    assert done.text == "fine"
-    assert policy.stats.retries == 1
-    assert len(pauses) == 1
-    assert 0.25 <= pauses[0] <= 0.5
-
-
-async def test_retry_after_is_waited_for(endpoint, pauses):
-    wait = {"Retry-After": "1.2"}
-    endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
-    await generate(OpenAIPolicy("m", endpoint.url), ask("r"))
-    assert pauses == [1.2]
-
-
 async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint):
     endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
     policy = OpenAIPolicy("m", Server(endpoint.url, retries=1))
@@ -324,7 +306,7 @@ def test_wrong_urls_are_explained(url, message):
 
 
 async def test_wrong_numbers_and_keys_are_explained(endpoint, monkeypatch):
-    with pytest.raises(UsageError, match="`concurrency` must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="`concurrency` must be greater than 0, got 0"):
         OpenAIPolicy("m", Server(endpoint.url, concurrency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
@@ -370,7 +352,8 @@ async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint):
 
 async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint):
     endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
-    policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
+    server = Server(endpoint.url, extra_body={"chat_template_kwargs": {"style": "x"}})
+    policy = OpenAIPolicy("m", server, thinking=True)
     (done,) = await generate(policy, ask(1))
     assert done.text == "<think>maybe"
     assert endpoint.seen[0]["chat_template_kwargs"] == {"style": "x", "enable_thinking": True}

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from endpoint import Answer, chat, generate
 
+from flowzoo.agents.answers import AnswerCache
 from flowzoo.agents.openai import policy as openai
 from flowzoo.agents.openai.endpoint import Endpoint as Server
 from flowzoo.agents.openai.endpoint import read_endpoints
-from flowzoo.agents.openai.policy import AnswerCache, EndpointError, OpenAIPolicy, Pace
+from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, Pace
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.errors import DataError, UsageError
 
@@ -57,6 +58,10 @@ async def test_odd_messages_are_read(endpoint, answer, text):
 @pytest.mark.parametrize(
     ("answer", "wait"),
     [
+        ((429, {}, "busy"), 0),
+        ((500, {}, "busy"), 0),
+        ((503, {}, "busy"), 0),
+        ((429, {"Retry-After": "1.2"}, "slow"), 1.2),
         ((529, {}, "overloaded"), 0),
         ((524, {}, "<html>"), 0),
         ((200, {}, {"error": {"code": 502, "message": "upstream"}}), 0),
@@ -68,8 +73,9 @@ async def test_odd_messages_are_read(endpoint, answer, text):
 )
 async def test_overload_in_any_form_is_tried_again(endpoint, answer, wait, pauses):
     endpoint.answer = lambda body, count: answer if count < 2 else chat("fine")
-    (done,) = await generate(OpenAIPolicy("m", endpoint.url), ask(1))
-    assert done.text == "fine"
+    policy = OpenAIPolicy("m", endpoint.url)
+    (done,) = await generate(policy, ask(1))
+    assert (done.text, policy.stats.retries, len(pauses)) == ("fine", 1, 1)
     assert pauses == [wait] if wait else 0.25 <= pauses[0] <= 0.5
 
 
@@ -230,14 +236,14 @@ def test_a_file_gives_endpoints_their_names(tmp_path):
     [
         ("url", "ulr", "endpoint fast in .* has no `url`"),
         ("timeout", "time_out", "unknown field of endpoint fast .* Did you mean 'timeout'"),
-        ("5", '"5"', "`timeout` of endpoint fast .* must be a number, got '5'"),
+        ("5", '"5"', "endpoint fast in .*: `timeout` must be a number, got '5'"),
         ("5", "true", "must be a number, got True"),
-        ("5", "0", "endpoint fast in .*: `timeout` must be above 0, got 0"),
+        ("5", "0", "endpoint fast in .*: `timeout` must be greater than 0, got 0"),
         ('"zoo"', '"zoö"', "header 'X-Org': .* a value printable ASCII, got 'zoö'"),
         ("X-Org", '"X Org"', "header 'X Org': a name has letters, digits and - alone"),
         ("timeout", "extra_body = { day = 2026-01-01 }\ntimeout", "`extra_body` is no JSON"),
-        ('"zoo"', "3", "`headers` of endpoint fast .* must be a table of texts"),
-        ('["seed"]', '"seed"', "must be a list of names, got 'seed'"),
+        ('"zoo"', "3", "endpoint fast in .*: `headers` of 'X-Org' must be text, got 3"),
+        ('["seed"]', '"seed"', r"`without` must be a list \(text each\), got 'seed'"),
         ("https", "ftp", "endpoint fast in .*: expected an endpoint URL"),
         ("[fast]", '["f@st"]', "letters, digits and . _ - alone; got 'f@st'"),
     ],

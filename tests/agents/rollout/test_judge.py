@@ -15,10 +15,11 @@ from policies import Replies
 from processes import run_python
 
 from flowzoo.agents import Completion, PolicyMap, Request, Sampling, specs
+from flowzoo.agents.answers import AnswerCache
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, record_from_json
 from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
 from flowzoo.agents.evaluation.usage import Budget, BudgetError, Meter, Price
-from flowzoo.agents.judge import JudgePolicy, ReplyCache
+from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.settings import TreeSettings
 from flowzoo.agents.rollout.tree import TreeRollout
@@ -42,7 +43,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers.judgments import judged_text, scripted_judge, verdict_line
 from flowzoo.envs.records import Usage
 from flowzoo.envs.testing import check_workflow
-from flowzoo.errors import SaveError, UsageError
+from flowzoo.errors import DataError, UsageError
 
 
 class Pick(Workflow):
@@ -199,28 +200,28 @@ def test_equal_questions_are_asked_once_and_never_again(tmp_path):
     played(sampled)
     assert again.sizes == judge.sizes * 2
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(SaveError, match=r"judge.sqlite .*move away a damaged file"):
+    with pytest.raises(DataError, match=r"judge.sqlite is no cache .*move the file away"):
         played(cached(again, path))
 
 
 def test_processes_share_the_cache_and_the_first_reply_stands(tmp_path):
     path = tmp_path / "judge.sqlite"
     program = (
-        "import sys; from pathlib import Path; from flowzoo.agents.judge import ReplyCache; "
-        "from flowzoo.agents import Completion; "
-        "ReplyCache(Path(sys.argv[1])).add({'k': Completion('\\ud800 first', finish='length')})"
+        "import sys; from pathlib import Path; from flowzoo.agents.answers import AnswerCache; "
+        "AnswerCache(Path(sys.argv[1])).put('k', '\\ud800 first')"
     )
     run_python(program, str(path))
-    first = ReplyCache(path).read(["k", "other"])
-    assert first == {"k": Completion("\ud800 first", finish="length")}
 
     def add(number: int) -> str:
-        cache = ReplyCache(path)
-        return cache.add({"k": Completion("late"), "n": Completion(str(number))})["n"].text
+        cache = AnswerCache(path)
+        cache.put("k", "late")
+        cache.put("n", number)
+        return cache.get("n")
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(add, range(16)))) == 1
-    assert ReplyCache(path).read(["k"]) == first
+    assert AnswerCache(path).get("k") == "\ud800 first"
+    assert AnswerCache(path).get("other") is None
 
 
 def test_a_verdict_that_a_request_s_limits_cut_is_not_the_one_of_others(tmp_path):

@@ -10,12 +10,16 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 from pettingzoo import AECEnv
+from policies import Replies
 
-from flowzoo.agents import Completion, PolicyMap, Request
+from flowzoo.agents import Completion, Policy, PolicyMap, Request
+from flowzoo.agents.policy import Batching
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, GradeResult, Outcome, Problem, Workflow, WorkflowError
 from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
+from flowzoo.envs.script import Run, RunResult
+from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
@@ -35,44 +39,38 @@ class WatchedMath(MathTask):
         return super().grade_batch(problems, answers)
 
 
-class Recorded:
-    """A policy that answers by `reply`, remembers its batches and takes a while if `slow`.
+class Recorded(Replies):
+    """Replies with the length of the agent's name, after a while if `slow`.
 
     It answers nothing before `together` calls are under way at once.
     """
 
     def __init__(
         self,
-        batching: Literal["static", "stream"] = "static",
+        batching: Batching = "static",
         name: str = "recorded",
         slow: bool = False,
         together: int = 1,
     ) -> None:
-        self.name, self.batching, self.slow, self.together = name, batching, slow, together
-        self.batches: list[list[Request]] = []
+        super().__init__(self.complete, name, batching)
+        self.slow, self.together = slow, together
         self.flying = self.most = 0
         self.enough = asyncio.Event()
 
-    def reply(self, request: Request) -> str:
-        return f"\\boxed{{{len(request.agent)}}}"
+    def complete(self, request: Request) -> Completion:
+        return Completion(f"\\boxed{{{len(request.agent)}}}", (1, 2), (3,), (-0.5,))
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.batches.append(list(requests))
+        replies = await super().generate(requests)
         self.flying += 1
         self.most = max(self.most, self.flying)
         if self.most >= self.together:
             self.enough.set()
-        else:
-            await asyncio.wait_for(self.enough.wait(), 60)
+        await asyncio.wait_for(self.enough.wait(), 60)
         if self.slow:
             await asyncio.sleep(random.random() / 200)
         self.flying -= 1
-        return [
-            Completion(self.reply(request), (1, 2), (3,), (-0.5,), "stop") for request in requests
-        ]
-
-    async def close(self) -> None:
-        """No-op."""
+        return replies
 
 
 def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[EpisodeJob]:
@@ -95,7 +93,12 @@ def scripted(workflow: Workflow, skill: float = 0.6) -> PolicyMap:
     return PolicyMap.shared(ScriptedPolicy(workflow, skill), workflow.role_counts())
 
 
-def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
+def with_policy(workflow: Workflow, policy: Policy, **options: Any) -> Rollout:
+    """A rollout in which a policy plays every role."""
+    return Rollout(workflow, PolicyMap.shared(policy, workflow.roles), **options)
+
+
+def rolled(name: str, count: int = 8, **options: Any) -> list[EpisodeRecord]:
     workflow = make_workflow(name)
     return Rollout(workflow, scripted(workflow), **options).run(jobs(workflow, count, 2))
 
@@ -106,10 +109,10 @@ def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
 def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
     workflow = make_workflow(name)
     policy_map = scripted(workflow)
-    problems = [workflow.task.problem(index) for index in range(12)]
+    problems = [workflow.task.problem(index) for index in range(8)]
     engine = Rollout(workflow, policy_map, seed=3, deterministic=deterministic)
     direct = engine.run([EpisodeJob(problem, number) for number, problem in enumerate(problems)])
-    assert asyncio.run(engine.arun_envs(started(workflow, range(12)))) == direct
+    assert asyncio.run(engine.arun_envs(started(workflow, range(8)))) == direct
     assert len({str(record.facts) for record in direct}) >= 2
 
 
@@ -117,7 +120,7 @@ def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec()
     """Voting takes 2 batches; AEC order takes 4."""
     workflow = make_workflow("voting_v0")
     policy = Recorded()
-    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles))
+    engine = with_policy(workflow, policy)
     engine.run(jobs(workflow, 5))
     assert [len(batch) for batch in policy.batches] == [15, 5]
     policy.batches.clear()
@@ -132,7 +135,7 @@ def test_deterministic_batches_are_in_canonical_order():
         policy = Recorded()
         order = jobs(workflow, 12, 2)
         random.Random(shuffle).shuffle(order)
-        Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(order)
+        with_policy(workflow, policy).run(order)
         built.append([[request.key for request in batch] for batch in policy.batches])
     assert built[0] == built[1]
     assert built[0][0] == sorted(built[0][0])
@@ -162,17 +165,14 @@ def test_slow_policies_that_finish_out_of_order_change_nothing(batching, determi
     records = []
     for slow in (False, True):
         policy = Recorded(batching, slow=slow)
-        policy_map = PolicyMap.shared(policy, workflow.roles)
-        records.append(Rollout(workflow, policy_map, deterministic=deterministic).run(order))
+        records.append(with_policy(workflow, policy, deterministic=deterministic).run(order))
     assert records[0] == records[1]
 
 
 def test_stream_policies_get_requests_as_they_come():
     workflow = make_workflow("voting_v0")
     policy = Recorded("stream", slow=True, together=21)
-    Rollout(workflow, PolicyMap.shared(policy, workflow.roles), deterministic=False).run(
-        jobs(workflow, 20)
-    )
+    with_policy(workflow, policy, deterministic=False).run(jobs(workflow, 20))
     assert {len(batch) for batch in policy.batches} == {1}
     assert policy.most > 20
 
@@ -180,9 +180,7 @@ def test_stream_policies_get_requests_as_they_come():
 def test_a_static_policy_is_never_called_twice_at_a_time():
     workflow = make_workflow("eval_opt_v0")
     policy = Recorded("static", slow=True)
-    Rollout(workflow, PolicyMap.shared(policy, workflow.roles), deterministic=False).run(
-        jobs(workflow, 20)
-    )
+    with_policy(workflow, policy, deterministic=False).run(jobs(workflow, 20))
     assert policy.most == 1
 
 
@@ -192,7 +190,7 @@ def test_thousands_of_episodes_in_flight():
     SIZES.clear()
     THREADS.clear()
     policy = Recorded()
-    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=2000)
+    engine = with_policy(workflow, policy, in_flight=2000)
     records = engine.run(jobs(workflow, 2000))
     assert len(records) == 2000
     assert [len(batch) for batch in policy.batches] == [6000, 2000]
@@ -204,11 +202,11 @@ def test_thousands_of_episodes_in_flight():
 def test_in_flight_bounds_the_open_episodes():
     workflow = make_workflow("single_v0")
     policy = Recorded()
-    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=3)
+    engine = with_policy(workflow, policy, in_flight=3)
     assert len(engine.run(jobs(workflow, 10))) == 10
     assert [len(batch) for batch in policy.batches] == [3, 3, 3, 1]
     with pytest.raises(UsageError, match="`in_flight` must be >= 1, got 0"):
-        Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=0)
+        with_policy(workflow, policy, in_flight=0)
 
 
 def test_jobs_are_taken_lazily():
@@ -223,7 +221,7 @@ def test_jobs_are_taken_lazily():
             yield EpisodeJob(workflow.task.problem(index))
 
     policy = Recorded()
-    engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=2)
+    engine = with_policy(workflow, policy, in_flight=2)
     with pytest.raises(RuntimeError, match="stop here"):
         engine.run(endless())
     assert chosen == [0, 1, 2, 3, 4, 5]
@@ -244,7 +242,7 @@ def test_calls_carry_what_the_engine_reported_and_who_answered():
 def test_samples_of_one_problem_have_ids_and_keys_of_their_own():
     workflow = make_workflow("single_v0")
     policy = Recorded()
-    records = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), seed=9).run(
+    records = with_policy(workflow, policy, seed=9).run(
         [EpisodeJob(workflow.task.problem(4), sample) for sample in range(3)]
     )
     assert len({record.episode for record in records}) == 3
@@ -269,9 +267,7 @@ def test_requests_never_hold_the_gold_answer():
     policy = Recorded()
     gold = "GOLD-4711"
     planted = [replace(workflow.task.problem(index), gold=gold) for index in range(3)]
-    Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(
-        [EpisodeJob(p) for p in planted]
-    )
+    with_policy(workflow, policy).run([EpisodeJob(p) for p in planted])
     assert policy.batches
     assert gold not in repr(policy.batches)
 
@@ -304,17 +300,14 @@ class Fragile(Workflow):
 
 def test_a_failing_script_stops_the_rollout_by_default():
     workflow = Fragile(task=MathTask())
-    policy_map = PolicyMap.shared(Recorded(), workflow.roles)
     with pytest.raises(WorkflowError, match="ZeroDivisionError"):
-        Rollout(workflow, policy_map).run(jobs(workflow, 4))
+        with_policy(workflow, Recorded()).run(jobs(workflow, 4))
 
 
 def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path):
     workflow = Fragile(task=MathTask())
     path = tmp_path / "deep" / "failures.jsonl"
-    engine = Rollout(
-        workflow, PolicyMap.shared(Recorded(), workflow.roles), on_error="count", failures=path
-    )
+    engine = with_policy(workflow, Recorded(), on_error="count", failures=path)
     records = engine.run(jobs(workflow, 6))
     assert [record.problem for record in records] == [
         workflow.task.problem(index).id for index in (0, 2)
@@ -349,7 +342,7 @@ def test_a_broken_engine_always_stops_the_rollout(on_error):
         (Crashing(), ConnectionError, "engine lost"),
         (Forgetful(), UsageError, "returned 14 completions for 15 requests"),
     ):
-        engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), on_error=on_error)
+        engine = with_policy(workflow, policy, on_error=on_error)
         with pytest.raises(error, match=message):
             engine.run(jobs(workflow, 5))
 
@@ -372,7 +365,7 @@ async def test_a_cancelled_rollout_leaves_no_task_behind():
             return []
 
     workflow = make_workflow("single_v0")
-    engine = Rollout(workflow, PolicyMap.shared(Stuck(), workflow.roles))
+    engine = with_policy(workflow, Stuck())
     running = asyncio.create_task(engine.arun(jobs(workflow, 2)))
     await asyncio.wait_for(requested.wait(), 60)
     running.cancel()
@@ -389,7 +382,8 @@ class Echo(AECEnv):
     def __init__(self, end: Literal["terminated", "truncated"] = "terminated") -> None:
         super().__init__()
         self.possible_agents = ["left_0", "right_0"]
-        self.end, self.said = end, []
+        self.end = end
+        self.reset()
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> None:
         self.agents = list(self.possible_agents)
@@ -424,7 +418,6 @@ class Echo(AECEnv):
 def test_environments_of_others_are_driven_by_their_api(end):
     policy = Recorded()
     env = Echo(end)
-    env.reset()
     engine = Rollout(None, PolicyMap({"left": policy, "right": policy}))
     (record,) = asyncio.run(engine.arun_envs([env]))
     assert [call.agent for call in record.calls] == ["left_0", "right_0"] * 2
@@ -438,7 +431,6 @@ def test_an_environment_of_others_that_does_not_end_is_stopped():
     engine = Rollout(None, PolicyMap({"left": (policy := Recorded()), "right": policy}))
     for limit in (4, 3):
         env = Echo()
-        env.reset()
         run = engine.arun_envs([env], max_calls=limit)
         if limit == 4:  # as many as it takes
             assert len(asyncio.run(run)[0].calls) == 4
@@ -455,7 +447,6 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
     policy = Recorded()
     engine = Rollout(None, PolicyMap({"left": policy, "right": policy}))
     env = Numbers()
-    env.reset()
     with pytest.raises(UsageError, match=r"type int as chat messages: .*`observe` of arun_envs"):
         asyncio.run(engine.arun_envs([env]))
     output = engine.arun_envs([env], lambda obs: [{"role": "user", "content": str(obs)}])
@@ -465,8 +456,101 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
 def test_an_agent_without_a_policy_and_jobs_without_a_workflow_are_errors():
     engine = Rollout(None, PolicyMap({"left": Recorded()}))
     env = Echo()
-    env.reset()
     with pytest.raises(UsageError, match=r"unknown role or agent 'right_0'.*left"):
         asyncio.run(engine.arun_envs([env]))
     with pytest.raises(UsageError, match="jobs need a workflow"):
         engine.run([EpisodeJob(MathTask().problem(0))])
+
+
+# -- programs: run in batches over episodes, off the event loop ------------------------------------
+
+CODE_SIZES: dict[str, list[int]] = {"grades": [], "runs": []}
+
+
+@dataclass(frozen=True)
+class Counting(CodeTask):
+    """Notes the sizes of the batches it is given."""
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[GradeResult]:
+        CODE_SIZES["grades"].append(len(answers))
+        return super().grade_batch(problems, answers)
+
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
+        CODE_SIZES["runs"].append(len(runs))
+        return super().run_batch(runs)
+
+
+def test_programs_of_many_episodes_share_a_batch():
+    CODE_SIZES.update(grades=[], runs=[])
+    workflow = make_workflow("voting_v0", Counting(), aggregate="majority")
+    policy = ScriptedPolicy(workflow, 0.7)
+    records = Rollout(workflow, PolicyMap({"generator": policy})).run(jobs(workflow, 20))
+    assert CODE_SIZES["grades"] == [60]
+    # Equal programs of a problem are run once.
+    assert len(CODE_SIZES["runs"]) == 1
+    assert 20 <= CODE_SIZES["runs"][0] <= 60
+    assert 0.4 < sum(record.score for record in records) / 20 <= 1
+
+
+GRADES, OTHERS_ARE_DONE = threading.Event(), threading.Event()
+
+
+@dataclass(frozen=True)
+class Held(CodeTask):
+    """Grades the first problem once the episodes of the others are over."""
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[GradeResult]:
+        if any(problem.index == 0 for problem in problems):
+            GRADES.set()
+            assert OTHERS_ARE_DONE.wait(60), "the others were held up"
+        return super().grade_batch(problems, answers)
+
+
+class Loops:
+    """Writes a program that never ends for one problem, and the right one for the others.
+
+    The others get theirs when the first is being graded, for which the loop has to be free.
+    """
+
+    name = "loops"
+    batching: Batching = "stream"
+
+    def __init__(self, oracle: ScriptedPolicy, slow: str) -> None:
+        self.oracle, self.slow = oracle, slow
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        if requests[0].problem == self.slow:
+            text = "```python\nwhile True:\n    pass\n```"
+            return [Completion(text, finish="scripted")]
+        while not GRADES.is_set():
+            await asyncio.sleep(0.005)
+        return await self.oracle.generate(requests)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_program_that_never_ends_holds_up_neither_the_loop_nor_the_others():
+    GRADES.clear()
+    OTHERS_ARE_DONE.clear()
+    workflow = make_workflow("single_v0", Held(cpu_s=0.5))
+    problems = [workflow.task.problem(index) for index in range(3)]
+    done: list[str] = []
+
+    def note(record: EpisodeRecord) -> None:
+        done.append(record.problem)
+        if len(done) == 2:
+            OTHERS_ARE_DONE.set()
+
+    policy = Loops(ScriptedPolicy(workflow, 1.0), problems[0].id)
+    rollout = Rollout(
+        workflow, PolicyMap({"generator": policy}), deterministic=False, on_episode=note
+    )
+    records = await rollout.arun([EpisodeJob(problem) for problem in problems])
+    assert [record.score for record in records] == [0.0, 1.0, 1.0]
+    assert records[0].facts["status"] == "TLE"
+    assert done[-1] == problems[0].id

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowzoo.agents import Request
-from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import factories
 from flowzoo.baselines.training.trainer import train
@@ -23,19 +23,19 @@ class ScriptRollout(Rollout):
 
     played: list[EpisodeRecord]
 
-    async def arun(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
-        records = await super().arun(jobs)
-        self.played += records
-        return records
+    async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
+        batch = await super().asample(jobs)
+        self.played += batch.records
+        return batch
 
 
 class AECRollout(ScriptRollout):
     """Plays jobs through `last` and `step`, agent after agent."""
 
-    async def arun(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
+    async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         records = [await self.played_by_agents(job) for job in jobs]
         self.played += records
-        return records
+        return RolloutBatch(records, [call for record in records for call in record.calls])
 
     async def played_by_agents(self, job: EpisodeJob) -> EpisodeRecord:
         env, turns = make_env(self.workflow), Counter[str]()

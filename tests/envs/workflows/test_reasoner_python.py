@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flowzoo.agents.evaluation.evaluate import record_from_json
-from flowzoo.agents.rollout.drivers import offered, open_turns
+from flowzoo.agents.rollout.drivers import offered
 from flowzoo.envs import Episode, Problem, WorkflowEnv, WorkflowError, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import prompt_digest
@@ -125,4 +125,4 @@ def test_tools_reach_the_policy_from_episodes_and_environments():
     env.reset(seed=0)
     # An observation has the schema alone: what checks arguments is the workflow's tool.
     assert offered(env.observe("reasoner_0")) == (replace(PYTHON, checked=False),)
-    assert open_turns(env.episode)[0].tools == (PYTHON,)
+    assert env.episode.waiting[0].tools == (PYTHON,)
