@@ -77,10 +77,8 @@ def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
 def exit_error(error: BaseException, name: str) -> ExitError:
     """The error, with a note, for an exception that is none and was raised by `name`."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    fault = ExitError(
-        f"{error!r:.300} ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name}) ends "
-        "no run: raise an ordinary error"
-    )
+    place = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+    fault = ExitError(f"{error!r:.300} ({place}) ends no run: raise an ordinary error")
     fault.add_note(f"raised by {name}")
     return fault
 
@@ -196,12 +194,9 @@ def load_named(
 
 
 def _own_names(module: ModuleType, base: type | None) -> list[str]:
-    matches = inspect.isfunction if base is None else inspect.isclass
-    return [
-        key
-        for key, value in inspect.getmembers(module, matches)
-        if value.__module__ == module.__name__ and (base is None or issubclass(value, base))
-    ]
+    members = inspect.getmembers(module, inspect.isclass if base else inspect.isfunction)
+    own = [(key, value) for key, value in members if value.__module__ == module.__name__]
+    return [key for key, value in own if base is None or issubclass(value, base)]
 
 
 def _file_module(where: str) -> ModuleType:

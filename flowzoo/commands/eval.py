@@ -131,9 +131,8 @@ def prepare(options: Options) -> EvaluationPlan:
         UsageError: an option is invalid.
     """
     check_options(options)
-    workflow = build_played(
-        "eval", options.workflow, options.env, options.problems, options.policies.specs
-    )
+    specs = options.policies.specs
+    workflow = build_played("eval", options.workflow, options.env, options.problems, specs)
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, options.problems.which_split(), options.n)
@@ -186,18 +185,15 @@ def earlier(options: Options) -> dict[str, Any]:
     """Policies in the settings of the evaluation that the command continues."""
     if options.out is None or not is_evaluation(options.out):
         return {}
-    record = read_json(options.out / "run.json")
-    return record["settings"].get("policies", {})
+    return read_json(options.out / "run.json")["settings"].get("policies", {})
 
 
 def kept_episodes(store: Any, total: int) -> str:
     """Note on the saved part of a stopped evaluation."""
     if store is None:
         return "nothing was saved; with --out every finished episode is saved"
-    return (
-        f"{len(store.finished)} of {total} episodes are saved in {store.folder}; the same command "
-        "resumes"
-    )
+    saved = f"{len(store.finished)} of {total} episodes are saved in {store.folder}"
+    return f"{saved}; the same command resumes"
 
 
 def measure(
@@ -222,8 +218,8 @@ def measure(
         comparison.check_pair(protocol(samples=1), options.against)
     samples = options.samples if options.like is None else votes(options, play)
     records, whole = play(samples)
-    alarms = episode_alarms(records, remedies_of(options, workflow))
-    whole["alarms"] = [alarm._asdict() for alarm in alarms]
+    remedies = remedies_of(options, workflow)
+    whole["alarms"] = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
@@ -240,11 +236,10 @@ def measure(
     return whole
 
 
-def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Any:
+def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Meter:
     """A meter with the prices and limits of the options."""
-    prices = {}
-    if spending.prices is not None:
-        prices = prices_by_policy(policy_map, read_prices(spending.prices))
+    file = spending.prices
+    prices = {} if file is None else prices_by_policy(policy_map, read_prices(file))
     return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
 
 
@@ -253,10 +248,8 @@ def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
     problems, policies = options.problems, options.policies
-    models = [
-        spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
-    ]
-    model = models[0] if len(policies.policy) == len(models) == 1 else ""
+    kind, _, path = policies.policy[0].partition(":")
+    model = path if len(policies.policy) == 1 and kind in ("hf", "vllm") else ""
     name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
@@ -277,19 +270,18 @@ def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
         del settings[name]
+    policies, problems = settings["policies"], settings["problems"]
     # Caches do not affect results, and finished episodes do not depend on `max_calls`.
-    del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
-    del settings["policies"]["endpoints"]
+    del policies["engine_memory"], policies["endpoints"], problems["max_calls"]
     if options.policies.endpoints:
         settings["endpoints"] = {
             name: {field: getattr(server, field) for field in ("url", "extra_body", "without")}
             for name, server in options.policies.endpoint_table().items()
             if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
         }
-    if options.problems.program is None:  # as in older records
-        del settings["problems"]["program"]
-    dtypes = engine_dtypes(workflow, options.policies)
-    settings["policies"]["engine_dtype"] = dtypes
+    if problems["program"] is None:  # as in older records
+        del problems["program"]
+    policies["engine_dtype"] = engine_dtypes(workflow, options.policies)
     settings["models"] = model_records(workflow, options.policies)
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
@@ -302,17 +294,15 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
     Of a game it is the mean score.
     """
     # The numbers are the mean score, the episodes with score 1, and all episodes.
-    if "majority" in summary:
-        vote = summary["majority"]
+    ends = summary["intervals"].get("accuracy")
+    if vote := summary.get("majority"):
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
         line, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
     elif "pay" in summary:
         line = f"score {percent(summary['accuracy'])} of {summary['episodes']} episodes"
-        ends = summary["intervals"].get("accuracy")
     else:
-        line = f"accuracy {percent(summary['accuracy'])}"
-        line += f" ({summary['right']}/{summary['episodes']})"
-        ends = summary["intervals"].get("accuracy")
+        share = f"{percent(summary['accuracy'])} ({summary['right']}/{summary['episodes']})"
+        line = f"accuracy {share}"
     if summary.get("unknown"):
         line += f", {len(summary['unknown']):,} unknown"
     return f"{line}, 95 % interval {between(ends)}" if ends else line
@@ -358,9 +348,9 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
             with_ends(row["truncated"], ends["truncated"]),
         )
     if judge := summary["usage"].get("judge"):
-        output = judge["output_tokens"]
-        mean = None if output is None else output / judge["calls"]
-        table.add_row("judge", f"{judge['calls']:,.0f}", *[""] * 4, tokens(mean), "")
+        output, calls = judge["output_tokens"], judge["calls"]
+        mean = None if output is None else output / calls
+        table.add_row("judge", f"{calls:,.0f}", *[""] * 4, tokens(mean), "")
     return table
 
 
@@ -381,11 +371,8 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
     if long:
         yield f"prompts over their budget, shortened: {', '.join(long)}"
-    facts = [
-        f"{name} {value:.3f}"
-        for name, value in summary["facts"].items()
-        if name not in INDICES and name not in summary["shares"]
-    ]
+    hidden = {*INDICES, *summary["shares"]}
+    facts = [f"{name} {fact:.3f}" for name, fact in summary["facts"].items() if name not in hidden]
     if facts:
         yield f"means of facts: {', '.join(facts)}"
     for name, share in summary["shares"].items():
@@ -401,41 +388,30 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     if summary.get("unusable"):
         yield f"unusable rows, left out: {summary['unusable']}"
-    yield from unknown_lines(summary.get("unknown", {}))
-    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
-    yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
-    yield from path_lines(summary)
-    yield from usage_lines(summary["usage"])
-    if summary["uncounted"] and summary["tokens"] is not None:
-        yield f"calls without token counts: {summary['uncounted']:,}"
-
-
-def unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
-    """Episodes with an unknown verdict, by reason."""
+    unknown = summary.get("unknown", {})
     for reason in dict.fromkeys(unknown.values()):
         names = [name for name, cause in unknown.items() if cause == reason]
         noun = "episode" if len(names) == 1 else "episodes"
         yield f"unknown, not counted: {len(names):,} {noun} ({reason}): {', '.join(names)}"
+    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
+    yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
+    yield from usage_lines(summary["usage"], summary["path_tokens"])
+    if summary["uncounted"] and summary["tokens"] is not None:
+        yield f"calls without token counts: {summary['uncounted']:,}"
 
 
-def path_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The critical path of an episode, as far as it was measured."""
-    path, seconds = summary["path_tokens"], summary["usage"]["critical_path"]
+def usage_lines(usage: Mapping[str, Any], path: float | None) -> Iterator[str]:
+    """Critical path of an episode, as far as it was measured, and cost and latency by role."""
     lengths = [f"{path:.1f} output tokens"] if path is not None else []
-    if seconds:
+    if seconds := usage["critical_path"]:
         lengths.append(f"median {seconds['median']:.2f} and 95th percentile {seconds['p95']:.2f} s")
     if lengths:
         yield f"critical path, the longest call of every phase added up: {', '.join(lengths)}"
-
-
-def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
-    """Cost and latency by role."""
     roles = usage["roles"].items()
     if "cost" in usage:
         paid = [*roles, ("judge", usage["judge"])] if "judge" in usage else roles
-        yield f"cost {dollars(usage['cost'])}: " + ", ".join(
-            f"{role} {dollars(row['cost'])}" for role, row in paid
-        )
+        costs = [f"{role} {dollars(row['cost'])}" for role, row in paid]
+        yield f"cost {dollars(usage['cost'])}: {', '.join(costs)}"
     if usage["latency"]:
         yield "seconds per call, median and 95th percentile: " + ", ".join(
             f"{role} {row['latency']['median']:.2f} and {row['latency']['p95']:.2f}"

@@ -20,7 +20,7 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.progress.shown import step_progress
+from flowzoo.commands.progress.shown import step_progress, to_stderr
 from flowzoo.commands.progress.stopping import STOP, interruptible
 from flowzoo.commands.shared import (
     CodeOptions,
@@ -110,16 +110,15 @@ class TrainStart:
     def train(self) -> Mapping[str, Any]:
         """Train with notes and progress, and return the summary."""
         trainer: Trainer | None = None
-        root, steps = Path(self.settings.directory), self.settings.steps
 
         def kept() -> str:
             done = None if trainer is None else trainer.run.state.step
-            return kept_of_run(root, done, steps, self.restart)
+            return kept_of_run(self.settings.directory, done, self.settings.steps, self.restart)
 
         with interruptible(kept):
             trainer = self.open()
             tell_start(trainer)
-            done = trainer.run.state.step
+            steps, done = self.settings.steps, trainer.run.state.step
             with step_progress(steps, done, step_note, evaluation_line) as on_step:
                 return trainer.train(on_step)
 
@@ -202,14 +201,12 @@ def tell_start(trainer: Trainer) -> None:
 
     run = trainer.run
     grading_of(run.workflow)
-    note = pocket_note(run.workflow, run.config.model)
-    if note:
-        print(note, file=sys.stderr, flush=True)
+    if note := pocket_note(run.workflow, run.config.model):
+        to_stderr(note)
     for note in trainer.notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
+        to_stderr(f"note: {note}")
     if run.plan.by_model:
-        line = defaults_line(run.plan.by_model, run.plan.sources)
-        print(line, file=sys.stderr, flush=True)
+        to_stderr(defaults_line(run.plan.by_model, run.plan.sources))
     state, root = run.state, run.directory.root
     if state.finished:
         more = (
@@ -277,10 +274,8 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     if summary["stopped"]:
         print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")
-    print(
-        f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
-        f"{summary['minutes']:.1f} minutes"
-    )
+    tokens = f"{summary['training_tokens']:,} sampled tokens"
+    print(f"{summary['steps']} steps, {tokens}, {summary['minutes']:.1f} minutes")
     for item in summary["warnings"]:
         steps = summary["steps"] + (item["first"] == 0)  # step 0 is the evaluation before training
         print(f"warning      {item['text']} [at {item['steps']} of {steps} steps]")
@@ -290,15 +285,10 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
     print(f"report       {program_name()} report {shlex.quote(str(root))}")
-    print(best_line(summary, root))
-
-
-def best_line(summary: Mapping[str, Any], root: Path) -> str:
-    """The best evaluation, its step, and its checkpoint if it has one."""
-    step = summary["best_step"]
-    folder = root / "checkpoints" / f"step-{step:08d}"
+    best = summary["best_step"]
+    folder = root / "checkpoints" / f"step-{best:08d}"
     where = folder if folder.is_dir() else "no checkpoint of it (see --checkpoint-every)"
-    return f"best         {100 * summary['accuracy_best']:.1f} % at step {step}: {where}"
+    print(f"best         {100 * summary['accuracy_best']:.1f} % at step {best}: {where}")
 
 
 def _with_interval(value: Sequence[float | None]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
@@ -59,7 +59,7 @@ class HttpRequest:
             for room, count in zip(rooms, held, strict=True):
                 room.held -= count
 
-    async def _read(self, most: int, rooms: tuple[BodyRoom, ...], held: list[int]) -> bytes:
+    async def _read(self, most: int, rooms: Sequence[BodyRoom], held: list[int]) -> bytes:
         too_large = RefusalError(413, "request_too_large", f"The request exceeds {most:,} bytes.")
         if int(self.header(b"content-length") or 0) > most:
             raise too_large
@@ -125,8 +125,3 @@ class HttpReply(NamedTuple):
 def json_reply(status: int, body: Any, headers: Mapping[str, str] | None = None) -> HttpReply:
     """A reply with a JSON body."""
     return HttpReply(status, json.dumps(body).encode(), headers=headers or {})
-
-
-def refusal_reply(error: RefusalError) -> HttpReply:
-    """The reply to a request that is refused."""
-    return json_reply(error.status, error.body(), error.headers)

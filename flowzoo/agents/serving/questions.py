@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.drivers import EpisodeDriver, drive
-from flowzoo.agents.rollout.engine import (
-    PendingEffect,
-    Play,
-    RequestBatch,
-    Response,
-    resolve_here,
-)
+from flowzoo.agents.rollout.engine import PendingEffect, Play, RequestBatch, Response, resolve_here
 from flowzoo.envs import Episode, Problem, Workflow, WorkflowError
 from flowzoo.envs.script import EffectResult, Grade, GradeResult, Message
 from flowzoo.envs.tasks.task import Task
