@@ -49,14 +49,12 @@ def call_noted(function: Callable[..., T], name: str, *given: Any) -> T:
         ExitError: see `call_contained`.
     """
     try:
-        return function(*given)
-    except KeyboardInterrupt:
-        raise
+        return call_contained(function, name, *given)
     except Exception as error:
-        error.add_note(f"raised by {name}")
+        note = f"raised by {name}"
+        if note not in getattr(error, "__notes__", ()):  # as an ExitError has it
+            error.add_note(note)
         raise
-    except BaseException as error:
-        raise exit_error(error, name) from error
 
 
 def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -38,13 +38,17 @@ from flowzoo.commands.problems import ProblemOptions, build_played, chosen_probl
 from flowzoo.commands.progress.shown import episode_progress, to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder, program_name
-from flowzoo.envs import Workflow
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
     from flowzoo.agents.evaluation.alarms import Remedies
+    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+
+Summary = Mapping[str, Any]
+"""Results of an evaluation by name, as in `summary.json`, or a part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,8 @@ class EvaluationPlan(NamedTuple):
 
     options: Options
     workflow: Workflow
-    problems: Sequence[Any]
-    settings: Mapping[str, Any]
+    problems: Sequence[Problem]
+    settings: Summary
     """Settings that affect the results."""
 
 
@@ -188,7 +192,7 @@ def earlier(options: Options) -> dict[str, Any]:
     return read_json(options.out / "run.json")["settings"].get("policies", {})
 
 
-def kept_episodes(store: Any, total: int) -> str:
+def kept_episodes(store: EvaluationDirectory | None, total: int) -> str:
     """Note on the saved part of a stopped evaluation."""
     if store is None:
         return "nothing was saved; with --out every finished episode is saved"
@@ -197,16 +201,24 @@ def kept_episodes(store: Any, total: int) -> str:
 
 
 def measure(
-    options: Options, workflow: Workflow, policy_map: PolicyMap, problems: Sequence[Any], store: Any
+    options: Options,
+    workflow: Workflow,
+    policy_map: PolicyMap,
+    problems: Sequence[Problem],
+    store: EvaluationDirectory | None,
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
 
-    seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
+    seed, spending = options.problems.seed, options.spending
+    prices = {}
+    if spending.prices is not None:
+        prices = prices_by_policy(policy_map, read_prices(spending.prices))
+    meter = Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
     protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
 
-    def play(samples: int) -> tuple[list[Any], dict[str, Any]]:
+    def play(samples: int) -> tuple[list[EpisodeRecord], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
                 workflow, policy_map, problems,
@@ -236,13 +248,6 @@ def measure(
     return whole
 
 
-def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Meter:
-    """A meter with the prices and limits of the options."""
-    file = spending.prices
-    prices = {} if file is None else prices_by_policy(policy_map, read_prices(file))
-    return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
-
-
 def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     """Remedies for alarms: command line settings, and the warm start of the model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
@@ -256,7 +261,7 @@ def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     return Remedies(policies.lengths, bool(workflow.examples), command, problems.options)
 
 
-def votes(options: Options, play: Any) -> int:
+def votes(options: Options, play: Callable[[int], tuple[object, Summary]]) -> int:
     """Number of votes with the cost of an episode of the matched evaluation."""
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes and measures the cost of a vote.
@@ -288,7 +293,7 @@ def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     return json.loads(json.dumps(settings, default=str))
 
 
-def accuracy_line(summary: Mapping[str, Any]) -> str:
+def accuracy_line(summary: Summary) -> str:
     """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, for episodes or votes.
 
     Of a game it is the mean score.
@@ -308,7 +313,7 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
     return f"{line}, 95 % interval {between(ends)}" if ends else line
 
 
-def comparison_line(result: Mapping[str, Any]) -> str:
+def comparison_line(result: Summary) -> str:
     """Difference from an earlier evaluation, with the numbers of problems."""
     line = f"against {result['evaluation']}: {100 * result['difference']:+.1f} points"
     if result["interval"]:
@@ -318,7 +323,7 @@ def comparison_line(result: Mapping[str, Any]) -> str:
     return f"{line}, {result['unpaired']} without a pair" if result["unpaired"] else line
 
 
-def print_summary(summary: Mapping[str, Any], title: str) -> None:
+def print_summary(summary: Summary, title: str) -> None:
     """Print one row per role, the workflow's facts, the protocol and alarms."""
     console = Console()
     console.print(role_table(summary, f"{title}; below a rate its 95 % interval"))
@@ -329,7 +334,7 @@ def print_summary(summary: Mapping[str, Any], title: str) -> None:
         print(f"warning: {alarm['text']}")
 
 
-def role_table(summary: Mapping[str, Any], title: str) -> Any:
+def role_table(summary: Summary, title: str) -> Table:
     """One row per role."""
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
@@ -354,7 +359,7 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
     return table
 
 
-def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
+def own_worth(summary: Summary, role: str) -> tuple[str, str]:
     """Role score and reward of a role in percent, or its pay and reward as numbers."""
     row, ends = summary["roles"][role], summary["intervals"]
     if "pay" not in summary:
@@ -365,7 +370,7 @@ def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
     return f"{summary['pay'][role]:.3f}{between_ends}", f"{row['reward']:.3f}"
 
 
-def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def summary_lines(summary: Summary) -> Iterator[str]:
     """Lines below the table of roles."""
     roles, ends = summary["roles"].items(), summary["intervals"]
     long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
@@ -400,7 +405,7 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"calls without token counts: {summary['uncounted']:,}"
 
 
-def usage_lines(usage: Mapping[str, Any], path: float | None) -> Iterator[str]:
+def usage_lines(usage: Summary, path: float | None) -> Iterator[str]:
     """Critical path of an episode, as far as it was measured, and cost and latency by role."""
     lengths = [f"{path:.1f} output tokens"] if path is not None else []
     if seconds := usage["critical_path"]:
@@ -425,14 +430,14 @@ def dollars(cost: float | None) -> str:
     return "n/a" if cost is None else f"${cost:,.4f}"
 
 
-def judge_line(judge: Mapping[str, Any]) -> str:
+def judge_line(judge: Summary) -> str:
     """Verdicts of the judge, and their agreement with ground truth if known."""
     line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
-    if "compared" not in judge:
-        return line
-    beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
-    share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond})"
-    return f"{line}; agrees with the role score on {share}"
+    if "compared" in judge:
+        beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
+        share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond})"
+        line += f"; agrees with the role score on {share}"
+    return line
 
 
 def tokens(count: float | None) -> str:
@@ -447,10 +452,8 @@ def between(ends: Sequence[float]) -> str:
 
 def with_ends(share: float, ends: Sequence[float] | None) -> str:
     """A rate with its interval below it, in few characters."""
-    if not ends:
-        return percent(share)
-    low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in ends)
-    return f"{percent(share)}\n{low}-{high}"
+    below = "-".join(f"{100 * end:.1f}".removesuffix(".0") for end in ends or ())
+    return f"{percent(share)}\n{below}" if below else percent(share)
 
 
 def percent(share: float) -> str:

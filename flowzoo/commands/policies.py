@@ -208,7 +208,19 @@ def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     endpoints = policies.endpoint_table()
     for spec in by_role.values():
         check_spec(spec, workflow.task.name, endpoints)
-    check_engine(workflow, policies)
+    engines = [model.engine.traits for model in models_of(workflow, policies).values()]
+    if policies.engine_memory < 0:
+        raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
+    if policies.engine_memory and not any(traits.sized_cache for traits in engines):
+        raise UsageError(
+            "--engine-memory is for vLLM in this process, but no policy uses it: add "
+            "--engine vllm, or leave it out"
+        )
+    if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
+        raise UsageError(
+            "--engine-dtype is for models in this process, but no policy names one: leave it out "
+            "(a server sets its own number format)"
+        )
     expert = ScriptedPolicy(workflow)
     has_judge = by_role.pop(JUDGE, None) is not None
     expert_map = PolicyMap(dict.fromkeys(by_role, expert), judge=expert if has_judge else None)
@@ -253,23 +265,6 @@ def models_of(workflow: Workflow, policies: PolicyOptions) -> dict[str, NamedMod
         for spec in sorted(set(specs_by_role(workflow, policies).values()))
     }
     return {spec: model for spec, model in models.items() if model is not None}
-
-
-def check_engine(workflow: Workflow, policies: PolicyOptions) -> None:
-    """Raise `UsageError` for engine settings without an engine in this process."""
-    engines = [model.engine.traits for model in models_of(workflow, policies).values()]
-    if policies.engine_memory < 0:
-        raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
-    if policies.engine_memory and not any(traits.sized_cache for traits in engines):
-        raise UsageError(
-            "--engine-memory is for vLLM in this process, but no policy uses it: add "
-            "--engine vllm, or leave it out"
-        )
-    if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
-        raise UsageError(
-            "--engine-dtype is for models in this process, but no policy names one: leave it out "
-            "(a server sets its own number format)"
-        )
 
 
 def engine_dtypes(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:

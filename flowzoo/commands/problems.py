@@ -10,7 +10,7 @@ from typing import Any
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
 from flowzoo.commands.progress.shown import to_stderr
-from flowzoo.envs import Workflow, make_workflow
+from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks import task_class, task_options
@@ -109,7 +109,7 @@ def build_played(
     return make_aec_workflow(env, preset=problems.preset, seed=problems.seed, **settings)
 
 
-def chosen_problems(workflow: Workflow, split: str, count: int | None) -> list[Any]:
+def chosen_problems(workflow: Workflow, split: str, count: int | None) -> list[Problem]:
     """Distinct problems to play: `count`, else all of a file, else 500."""
     if count is None:
         count = 500 if get_size(workflow.task, split) is None else None

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
-from flowzoo.front.request import MOST_INCOMING, HttpReply, HttpRequest, json_reply
+from flowzoo.front.request import MOST_INCOMING, HttpReply, HttpRequest, Receive, Send, json_reply
 from flowzoo.front.tally import Tally
 from flowzoo.provenance import redact
 
@@ -50,7 +50,7 @@ class Front:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer a request."""
         start, status = time.perf_counter(), 499  # the client has left
         request = HttpRequest(scope, receive, self._room)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.engine import Play
@@ -86,7 +86,7 @@ class TeamService:
         self.answered = 0
         """Number of requests that were answered."""
 
-    async def begin(self, request: ServedRequest, departure: asyncio.Future[Any]) -> PendingAnswer:
+    async def begin(self, request: ServedRequest, departure: asyncio.Future[None]) -> PendingAnswer:
         """Begin to answer a request once there is room for its answers.
 
         Raises:
@@ -103,15 +103,15 @@ class TeamService:
         for entry in list(self.open):
             entry.fail(ended())
 
-    def play(self, request: ServedRequest, sample: int, on_turn: Any) -> Play:
+    def play(
+        self, request: ServedRequest, sample: int, on_turn: Callable[[SpokenTurn], None]
+    ) -> Play:
         """The play of one answer to a request."""
-        workflow, seed, cap = self.workflow, request.seed, request.cap
+        workflow, policy_map, messages = self.workflow, self.policy_map, request.messages
+        draw = request.seed, sample, request.cap
         if request.model == workflow.name:
-            question = request.messages[-1]["content"]
-            return ask_workflow(workflow, self.policy_map, question, seed, sample, cap, on_turn)
-        return ask_role(
-            workflow, self.policy_map, request.model, request.messages, seed, sample, cap
-        )
+            return ask_workflow(workflow, policy_map, messages[-1]["content"], *draw, on_turn)
+        return ask_role(workflow, policy_map, request.model, messages, *draw)
 
 
 class PendingAnswer:
@@ -121,7 +121,7 @@ class PendingAnswer:
     """
 
     def __init__(
-        self, service: TeamService, request: ServedRequest, departure: asyncio.Future[Any]
+        self, service: TeamService, request: ServedRequest, departure: asyncio.Future[None]
     ) -> None:
         self.request, self._service = request, service
         self.by_team = request.model == service.workflow.name

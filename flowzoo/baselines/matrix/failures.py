@@ -90,10 +90,9 @@ def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
                     f"a cell cannot be {part!r} of a failure: repeat the command of the matrix, "
                     "which writes the file anew"
                 )
-        cells = tuple(map(tuple, row["cells"]))
-        failures.append(
-            FailureMode(**{**row, "called_by": tuple(row["called_by"]), "cells": cells})
-        )
+        values = dict(row)
+        values["called_by"], values["cells"] = tuple(row["called_by"]), (*map(tuple, row["cells"]),)
+        failures.append(FailureMode(**values))
     return failures
 
 
