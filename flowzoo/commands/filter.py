@@ -73,17 +73,17 @@ def run(options: Options) -> int:
             workflow, policy_map, problems, options.out,
             samples=options.samples, seed=seed, models=models, on_episode=advance,
         )  # fmt: skip
-    kept, bars = len(within(rates, options.low, options.high)), histogram(rates)
+    count, bars = len(within(rates, options.low, options.high)), histogram(rates)
     if options.json:
         middle = mean([rate.rate for rate in rates])
-        counts = {"problems": len(rates), "kept": kept, "mean": middle, "histogram": bars}
+        counts = {"problems": len(rates), "kept": count, "mean": middle, "histogram": bars}
         print(json.dumps(counts))
     else:
         print_histogram(bars)
     if unknown := len(problems) - len(rates):
         to_stderr(f"{unknown} problems have no pass rate: a verdict on each is unknown")
     print(f"pass rates of {len(rates)} problems are in {options.out}")
-    print(f"{kept}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]")
+    print(f"{count}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]")
     return 0
 
 

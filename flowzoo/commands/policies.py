@@ -316,11 +316,11 @@ def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> 
     }
     settings["engine_memory"] = policies.engine_memory / max(1, caches)
     settings |= {"endpoints": policies.endpoint_table(), "seed": seed}
-    made: dict[tuple[str, bool | None], Policy] = {}
+    by_pair: dict[tuple[str, bool | None], Policy] = {}
     for spec, thinking in sorted(set(pairs.values()), key=str):
-        is_taken = any(other == spec for other, _ in made)
+        is_taken = any(other == spec for other, _ in by_pair)
         name = f"{spec} (thinking: {thinking})" if is_taken else None
-        made[spec, thinking] = make_policy(
+        by_pair[spec, thinking] = make_policy(
             spec, oracle=workflow, name=name, sampling=sampling, thinking=thinking, **settings
         )
     opened = None
@@ -331,6 +331,6 @@ def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> 
             greedy = replace(greedy, max_tokens=judge_lengths.reply or greedy.max_tokens)
         opened = make_judge(judge, workflow, thinking=switches[JUDGE], sampling=greedy, **settings)
         opened.opened()
-    policy_map = PolicyMap({role: made[pair] for role, pair in pairs.items()}, lengths, opened)
+    policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths, opened)
     policy_map.check(roles, workflow.needs_judge)
     return policy_map

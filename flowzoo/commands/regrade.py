@@ -108,8 +108,8 @@ def read_evaluation(folder: Path, options: Options) -> StoredEpisodes:
         problems = replace(problems, sandbox=options.sandbox or usable_tier(record["grading"]))
     specs = tuple(settings["policies"]["policy"])
     workflow = build_played("regrade", settings["workflow"], None, problems, specs)
-    episodes, made = read_saved(folder / "episodes.jsonl"), record.get("provenance", {})
-    return StoredEpisodes(str(folder), workflow, episodes, str(made.get("grader", "")))
+    episodes, provenance = read_saved(folder / "episodes.jsonl"), record.get("provenance", {})
+    return StoredEpisodes(str(folder), workflow, episodes, str(provenance.get("grader", "")))
 
 
 def read_training(folder: Path, options: Options) -> StoredEpisodes:

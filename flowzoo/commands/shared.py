@@ -45,7 +45,9 @@ def check_folder(option: str, folder: str | Path, given: str | Path = "") -> Non
     path, given = Path(folder), given or folder
     label = f"--{option} {given}"
     try:
-        there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+        there = next(
+            parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
+        )
         if not there.is_dir():
             raise UsageError(f"{label}: {there} exists and is a file: choose another directory")
         is_usable = os.access(there, os.W_OK | os.X_OK)

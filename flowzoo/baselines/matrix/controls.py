@@ -56,8 +56,8 @@ def match_control(
     done = read_json(path) if path.is_file() else {}
     if record.items() <= done.items() and set(matches) <= set(done["votes"]):
         return done
-    ours, theirs = ((run.summary or {})["protocol"] for run in (single, team))
-    check_comparable(ours, theirs, str(workflow))
+    first, second = ((run.summary or {})["protocol"] for run in (single, team))
+    check_comparable(first, second, str(workflow))
     counts = {
         match: votes_for(record["workflow"], match, record["control"][match]) for match in matches
     }
