@@ -117,6 +117,17 @@ class Argument:
         return METAVARS[next(iter(self.tuple_kinds or self.kinds))]
 
     @property
+    def shown_label(self) -> str:
+        """The option that changes the default: `--no-x` for a flag that is True."""
+        is_on = self.is_flag and self.default is True
+        return self.label.replace("--", "--no-", 1) if is_on else self.label
+
+    @property
+    def usage(self) -> str:
+        """An option with its placeholder, or the name of a positional argument."""
+        return f"{self.label} {self.metavar}" if self.is_option else self.label
+
+    @property
     def help(self) -> str:
         """Docstring of the field as one paragraph."""
         text = " ".join(field_docs(self.owner).get(self.name, "").split())
@@ -242,12 +253,9 @@ def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
         parser.add_argument(negative, dest=name, action="store_false", default=absent)
     elif argument.is_option:
         # `--options a=1 --options b=2` has two values, as `--options a=1 b=2`.
-        action = (
-            "extend" if argument.nargs == "*" else "append" if argument.takes_words else "store"
-        )
-        parser.add_argument(
-            argument.label, dest=name, nargs=argument.nargs, default=absent, action=action
-        )
+        count, action = argument.nargs, "append" if argument.takes_words else "store"
+        action = "extend" if count == "*" else action
+        parser.add_argument(argument.label, dest=name, nargs=count, default=absent, action=action)
     else:
         parser.add_argument(name, nargs=argument.nargs, default=absent)
 
@@ -290,12 +298,11 @@ def _count_message(error: argparse.ArgumentError, arguments: Iterable[Argument])
     label = error.argument_name
     if label not in counts:
         return f"{label} takes no value: leave it out."
-    count = counts[label]
-    return f"{label} needs {'a value' if count is None else f'{count} values'}."
+    return f"{label} needs {f'{counts[label]} values' if counts[label] else 'a value'}."
 
 
 def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> UsageError:
-    names = [shown_label(argument)[2:] for argument in arguments if argument.is_option]
+    names = [argument.shown_label[2:] for argument in arguments if argument.is_option]
     written = word.partition("=")[0]
     name = written.lstrip("-").replace("_", "-")
     near = [name] if name in names else difflib.get_close_matches(name, names, n=2, cutoff=0.75)
@@ -312,7 +319,7 @@ def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> U
 def check_given(arguments: Iterable[Argument], values: Mapping[str, object], command: str) -> None:
     """Raise `UsageError` if a required argument has no value; the message describes it."""
     missing = [
-        f"{_invocation(argument)}: {argument.help.rstrip('.')}"
+        f"{argument.usage}: {argument.help.rstrip('.')}"
         for argument in arguments
         if argument.default is MISSING and argument.name not in values
     ]
@@ -346,16 +353,6 @@ def read_arguments(options: type, description: str | None = None) -> Any:
         raise SystemExit(f"error: {error}") from None
 
 
-def shown_label(argument: Argument) -> str:
-    """The option that changes the default: `--no-x` for a flag that is True."""
-    is_on = argument.is_flag and argument.default is True
-    return argument.label.replace("--", "--no-", 1) if is_on else argument.label
-
-
-def _invocation(argument: Argument) -> str:
-    return f"{argument.label} {argument.metavar}" if argument.is_option else argument.label
-
-
 def help_text(
     command: str,
     description: str,
@@ -369,7 +366,7 @@ def help_text(
     usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]
     usage += [argument.label for argument in arguments if not argument.is_option]
     required = [argument for argument in arguments if argument.default is MISSING]
-    usage += [_invocation(argument) for argument in required if argument.is_option]
+    usage += [argument.usage for argument in required if argument.is_option]
     parser = argparse.ArgumentParser(
         usage=" ".join(usage),
         add_help=False,
@@ -412,7 +409,7 @@ def _add_help(group: Any, argument: Argument) -> None:
         text = re.sub(r"[;.] [Dd]efault: .*", ".", text) + f" (default: {' '.join(texts)})"
     if argument.is_flag:
         short = ["-h"] if argument.name == "help" else []
-        group.add_argument(*short, shown_label(argument), action="store_true", help=_escape(text))
+        group.add_argument(*short, argument.shown_label, action="store_true", help=_escape(text))
     elif argument.is_option:
         sizes = {"nargs": argument.nargs, "metavar": metavar}
         group.add_argument(argument.label, help=_escape(text), **sizes)
@@ -421,5 +418,4 @@ def _add_help(group: Any, argument: Argument) -> None:
 
 
 def _escape(text: str) -> str:
-    # argparse replaces %(name)s.
-    return re.sub("%", "%%", text)
+    return text.replace("%", "%%")  # argparse replaces %(name)s

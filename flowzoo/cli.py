@@ -21,7 +21,7 @@ from types import TracebackType
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
-from flowzoo.provenance import redact, usable_cores
+from flowzoo.provenance import error_line, redact, usable_cores
 from flowzoo.start import is_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -113,7 +113,10 @@ def _run(arguments: tuple[str, ...]) -> int:
 
         with PERMISSION.of(arguments):
             line = parse(arguments)
-            _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
+            handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("flowzoo")
+            handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
+            logger.handlers = [handler]
+            logger.setLevel(logging.INFO if line.verbose else logging.WARNING)
             return _run_command(line.command)
     except (FlowzooError, OSError) as error:
         if STOP.number or not (isinstance(error, FlowzooError) or _of_place(error)):
@@ -150,14 +153,6 @@ def _of_place(error: OSError) -> bool:
     return error.errno in _FULL or (error.errno in _PLACE and error.filename is not None)
 
 
-def _log_to_stderr(level: int) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("flowzoo")
-    logger.handlers = [handler]
-    logger.setLevel(level)
-
-
 def print_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
@@ -177,16 +172,13 @@ def _print_error(error: FlowzooError | OSError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    message = "; ".join([str(error), *getattr(error, "__notes__", ())])
-    message = " ".join(redact(message).split())  # messages of other libraries have several lines
-    if isinstance(error, OSError) and not isinstance(error, FlowzooError):
-        full = error.errno in _FULL
-        message = message + (
-            ". Free space there, or choose another directory."
-            if full
-            else ". Choose another path, or check its permissions."
-        )
-    Console(stderr=True).print(Text(f"error: {message}", "bold red"), soft_wrap=True)
+    remedy = ""
+    if not isinstance(error, FlowzooError):
+        remedy = ". Choose another path, or check its permissions."
+        if error.errno in _FULL:
+            remedy = ". Free space there, or choose another directory."
+    text = Text(f"error: {error_line(error)}{remedy}", "bold red")
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from itertools import product
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -79,9 +80,8 @@ def conditions(settings: type) -> Mapping[str, Only]:
 def unmet_condition(policies: Sequence[object], name: str, algorithm: object = None) -> Only | None:
     """Condition of a field if it holds for no policy; `policies` are the settings of each."""
     condition = conditions(type(policies[0])).get(name)
-    if condition is None or any(condition.holds(policy, algorithm) for policy in policies):
-        return None
-    return condition
+    is_met = condition is None or any(condition.holds(policy, algorithm) for policy in policies)
+    return None if is_met else condition
 
 
 def check_effects(policies: Sequence[object], algorithm: object = None, here: str = "") -> None:
@@ -243,15 +243,11 @@ def _faults(label: str, value: Any, kind: Any) -> Iterator[str]:
 
 
 def _bound_faults(label: str, value: object, bounds: tuple[Any, ...]) -> Iterator[str]:
-    limits = [
-        (getattr(bound, field), holds, phrase)
-        for bound in bounds
-        for kind, field, holds, phrase in _BOUNDS
-        if isinstance(bound, kind)
-    ]
-    for limit, holds, phrase in limits:
-        if value is not None and not holds(value, limit):
-            yield f"{label} must be {phrase} {limit:,}, got {value}"
+    for bound, (kind, field, holds, phrase) in product(bounds, _BOUNDS):
+        if value is not None and isinstance(bound, kind):
+            limit = getattr(bound, field)
+            if not holds(value, limit):
+                yield f"{label} must be {phrase} {limit:,}, got {value}"
 
 
 def _plain(value: Any, kind: Any) -> Any:

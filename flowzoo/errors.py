@@ -141,9 +141,8 @@ def missing_module(error: ModuleNotFoundError, purpose: str) -> MissingExtraErro
     """An error for an import that failed; None unless an extra brings the module and is missing."""
     package = (error.name or "").partition(".")[0]
     extra = extras.extra_of(package)
-    if extra is None or extras.is_installed(package):
-        return None
-    return missing_extra(package, extra, purpose)
+    is_missing = extra is not None and not extras.is_installed(package)
+    return missing_extra(package, extra, purpose) if is_missing else None
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
@@ -157,12 +156,10 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(item))
         yield item
         inner = [item.__cause__, item.__context__, *item.args]
-        waiting.extend(cause for cause in inner if isinstance(cause, BaseException))
+        waiting += [cause for cause in inner if isinstance(cause, BaseException)]
 
 
 def errno_of(error: BaseException) -> int | None:
     """The first system error number of an error and its causes, or None."""
-    numbers = (
-        item.errno for item in error_chain(error) if isinstance(item, OSError) and item.errno
-    )
-    return next(numbers, None)
+    chain = (item for item in error_chain(error) if isinstance(item, OSError))
+    return next((item.errno for item in chain if item.errno), None)

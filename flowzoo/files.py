@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -233,19 +234,15 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
 
 def cache_folder() -> Path:
     """Folder for what can be made again: `$FLOWZOO_CACHE`, else `flowzoo` in the user's cache."""
-    # The user's cache is `$XDG_CACHE_HOME`, by default `~/.cache`.
-    folder = os.environ.get("FLOWZOO_CACHE")
-    users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) if folder else Path(users) / "flowzoo"
+    if folder := os.environ.get("FLOWZOO_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flowzoo"
 
 
 def free_path(path: Path) -> Path:
     """`path` if nothing is there, else the first free one of PATH.1, PATH.2, …"""
-    free, number = path, 0
-    while os.path.lexists(free):
-        number += 1
-        free = path.with_name(f"{path.name}.{number}")
-    return free
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(free for free in chain([path], numbered) if not os.path.lexists(free))
 
 
 def is_vacant(path: Path) -> bool:
@@ -261,8 +258,8 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
     """Names of folders: the last parts of their paths, as many as tell all of them apart."""
     paths = [folder.resolve().parts for folder in folders]
     counts = range(1, max(map(len, paths), default=0))
-    count = next((n for n in counts if len({path[-n:] for path in paths}) == len(paths)), 1)
-    return ["/".join(path[-count:]) for path in paths]
+    parts = next((n for n in counts if len({path[-n:] for path in paths}) == len(paths)), 1)
+    return ["/".join(path[-parts:]) for path in paths]
 
 
 def _digest(record: Mapping[str, Any]) -> str:

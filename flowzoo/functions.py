@@ -49,14 +49,12 @@ def call_noted(function: Callable[..., T], name: str, *given: Any) -> T:
         ExitError: see `call_contained`.
     """
     try:
-        return function(*given)
-    except KeyboardInterrupt:
-        raise
+        return call_contained(function, name, *given)
     except Exception as error:
-        error.add_note(f"raised by {name}")
+        note = f"raised by {name}"
+        if note not in getattr(error, "__notes__", ()):  # as an ExitError has it
+            error.add_note(note)
         raise
-    except BaseException as error:
-        raise exit_error(error, name) from error
 
 
 def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
@@ -77,10 +75,8 @@ def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
 def exit_error(error: BaseException, name: str) -> ExitError:
     """The error, with a note, for an exception that is none and was raised by `name`."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    fault = ExitError(
-        f"{error!r:.300} ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name}) ends "
-        "no run: raise an ordinary error"
-    )
+    source = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+    fault = ExitError(f"{error!r:.300} ({source}) ends no run: raise an ordinary error")
     fault.add_note(f"raised by {name}")
     return fault
 
@@ -196,12 +192,9 @@ def load_named(
 
 
 def _own_names(module: ModuleType, base: type | None) -> list[str]:
-    matches = inspect.isfunction if base is None else inspect.isclass
-    return [
-        key
-        for key, value in inspect.getmembers(module, matches)
-        if value.__module__ == module.__name__ and (base is None or issubclass(value, base))
-    ]
+    members = inspect.getmembers(module, inspect.isclass if base else inspect.isfunction)
+    members = [(key, value) for key, value in members if value.__module__ == module.__name__]
+    return [key for key, value in members if base is None or issubclass(value, base)]
 
 
 def _file_module(where: str) -> ModuleType:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from itertools import pairwise
@@ -73,7 +73,7 @@ class Permission:
         if self._line is None or self._is_given(name):
             _remember(_key_of_code(name), name)
         elif not _is_known(_key_of_code(name)):
-            files = [file for file, texts in self._texts.items() if any(name in t for t in texts)]
+            files = self._files(lambda text: name in text)
             texts = {text.rpartition("=")[2] for texts in self._texts.values() for text in texts}
             others = [text for text in texts - {name} if _source(text) and not self._is_given(text)]
             raise UsageError(
@@ -88,30 +88,27 @@ class Permission:
         Raises:
             UsageError: another file does; the message says its `effect`.
         """
-        if not self._is_command or self._is_set(setting, value):
-            self._has_granted = True
-            return
-        files = [
-            file.partition(", table [")[0]
-            for file, texts in self._texts.items()
-            if any(_gives(text, value) for text in texts)
-        ]
-        if self._line is None:
-            self._has_granted = True
-            for file in files:
-                self.note_own(Path(file))
-        elif files and all(_is_known(_key_of_file(Path(file))) for file in files):
-            self._has_granted = True
-        else:
+        is_given = not self._is_command or self._is_set(setting, value)
+        files = [] if is_given else self._files(lambda text: _gives(text, value))
+        files = [file.partition(", table [")[0] for file in files]
+        is_own = bool(files) and all(_is_known(_key_of_file(Path(file))) for file in files)
+        if not (is_given or self._line is None or is_own):
             raise UsageError(
-                f"{' and '.join(files) or 'a file'} sets {setting} to {value}, and the command "
-                f"line does not: {effect}. {_REMEDY}"
+                f"{' and '.join(files) or 'a file'} sets {setting} to {value}, and the "
+                f"command line does not: {effect}. {_REMEDY}"
             )
+        self._has_granted = True
+        for file in files:
+            self.note_own(Path(file))
 
     def note_own(self, path: Path) -> None:
         """Note that a file with a value that needs permission is this user's own."""
         if self._is_command and self._has_granted:
             _remember(_key_of_file(path), str(path))
+
+    def _files(self, holds: Callable[[str], bool]) -> list[str]:
+        # The files that were read in which this holds for a text.
+        return [file for file, texts in self._texts.items() if any(map(holds, texts))]
 
     def _is_set(self, setting: str, value: str) -> bool:
         # `--sandbox unsafe` or `sandbox=unsafe`, no run folder of that name; an address anywhere.

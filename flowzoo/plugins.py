@@ -70,18 +70,12 @@ def _plugins(path: tuple[str, ...]) -> dict[str, tuple[Plugin, ...]]:
     from importlib import metadata  # a tenth of the time that importing flowzoo would take
 
     points = metadata.entry_points()  # reads the files of all packages, so once for all groups
-    by_group: dict[str, tuple[Plugin, ...]] = {}
-    for group in GROUPS:
-        offered = {
-            Plugin(point.name, point.value.partition("[")[0].strip(), _package(point))
-            for point in points.select(group=group)
-        }
-        by_group[group] = tuple(sorted(offered))
-    return by_group
+    return {group: tuple(sorted(set(map(_plugin, points.select(group=group))))) for group in GROUPS}
 
 
-def _package(point: metadata.EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package"
+def _plugin(point: metadata.EntryPoint) -> Plugin:
+    package = "a package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return Plugin(point.name, point.value.partition("[")[0].strip(), package)
 
 
 def with_packages(bundled: Collection[str], group: str) -> dict[str, str]:

@@ -92,6 +92,12 @@ def redact(value: object) -> Any:
     return _redact(value, _known_secrets())
 
 
+def error_line(error: BaseException) -> str:
+    """An error and its notes as one line without secrets."""
+    text = redact("; ".join([str(error), *getattr(error, "__notes__", ())]))
+    return " ".join(text.split())  # messages of other libraries have several lines
+
+
 def redact_json(line: str) -> str:
     """JSON in whose texts the values of secret variables are replaced; numbers stay."""
     for secret in _known_secrets():
@@ -103,9 +109,7 @@ def redact_json(line: str) -> str:
 
 def redact_command(argv: Sequence[str]) -> list[str]:
     """The command line without the values of secret options: `--api-key X` and `--api-key=X`."""
-    secrets = _known_secrets()
-    clean: list[str] = []
-    secret_next = False
+    secrets, clean, secret_next = _known_secrets(), list[str](), False
     for word in argv:
         name, equals, _ = word.partition("=")
         if secret_next and not word.startswith("--"):
@@ -146,12 +150,10 @@ def source_revision() -> str | None:
     # A package that is installed inside another repository is not part of it, so the revision
     # counts only where git tracks this very file.
     here = Path(__file__).resolve()
-    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
-        return None
-    revision = _git(here.parent, "rev-parse", "HEAD")
-    if revision is None:
-        return None
-    return revision + ("+changes" if _git(here.parent, "status", "--porcelain", ".") else "")
+    is_tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name) is not None
+    revision = _git(here.parent, "rev-parse", "HEAD") if is_tracked else None
+    changes = revision and _git(here.parent, "status", "--porcelain", ".")
+    return f"{revision}+changes" if changes else revision
 
 
 @functools.cache
@@ -160,8 +162,7 @@ def grader_digest() -> str:
 
     Two records with the same digest were judged by the same code of flowzoo.
     """
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
+    root, digest = Path(__file__).parent, hashlib.sha256()
     for folder in _GRADING_CODE:
         for path in sorted((root / folder).rglob("*.py")):
             content = path.read_bytes()
@@ -225,13 +226,13 @@ def _redact(value: object, secrets: list[str]) -> Any:
     return value
 
 
-def _replace(secret: str, text: re.Match[str]) -> str:
-    return text[0].replace(secret, REDACTED)
-
-
 def _is_set(value: object) -> bool:
     # None, "" and booleans only say that there is one.
     return not (value is None or value == "" or isinstance(value, bool))
+
+
+def _replace(secret: str, text: re.Match[str]) -> str:
+    return text[0].replace(secret, REDACTED)
 
 
 def _redact_text(text: str, secrets: list[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -30,12 +29,12 @@ def run(options: Options) -> int:
             print(json.dumps(asdict(algorithm)))
         return 0
     console = Console()
-    if not options.names:
+    if options.names:
+        for algorithm in algorithms:
+            console.print(page_of(algorithm))
+    else:
         console.print(table_of(algorithms))
         console.print("flowzoo algorithms NAME: source, loss and differences", style="dim")
-        return 0
-    for algorithm in algorithms:
-        console.print(page_of(algorithm))
     return 0
 
 
@@ -70,7 +69,7 @@ def choices(algorithm: Algorithm, between: str = " over ") -> dict[str, str]:
     }
 
 
-def table_of(algorithms: list[Algorithm]) -> Any:
+def table_of(algorithms: list[Algorithm]) -> Table:
     """One row per algorithm: its advantages, sampling and policies."""
     table = Table(
         box=None,
@@ -87,15 +86,14 @@ def table_of(algorithms: list[Algorithm]) -> Any:
     return table
 
 
-def page_of(algorithm: Algorithm) -> Any:
+def page_of(algorithm: Algorithm) -> Table:
     """Full description of one algorithm."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column()
     table.add_row("algorithm", algorithm.name, style="bold")
-    for name, text in choices(algorithm).items():
+    rows = {**choices(algorithm), "source": algorithm.source, "differs": algorithm.differs}
+    for name, text in rows.items():
         table.add_row(name, text)
-    table.add_row("source", algorithm.source)
-    table.add_row("differs", algorithm.differs)
     table.add_row("")
     return table

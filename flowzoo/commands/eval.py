@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -38,13 +38,17 @@ from flowzoo.commands.problems import ProblemOptions, build_played, chosen_probl
 from flowzoo.commands.progress.shown import episode_progress, to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder, program_name
-from flowzoo.envs import Workflow
+from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json
 
 if TYPE_CHECKING:
     from flowzoo.agents import PolicyMap
     from flowzoo.agents.evaluation.alarms import Remedies
+    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+
+Summary = Mapping[str, Any]
+"""Results of an evaluation by name, as in `summary.json`, or a part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,8 @@ class EvaluationPlan(NamedTuple):
 
     options: Options
     workflow: Workflow
-    problems: Sequence[Any]
-    settings: Mapping[str, Any]
+    problems: Sequence[Problem]
+    settings: Summary
     """Settings that affect the results."""
 
 
@@ -131,9 +135,8 @@ def prepare(options: Options) -> EvaluationPlan:
         UsageError: an option is invalid.
     """
     check_options(options)
-    workflow = build_played(
-        "eval", options.workflow, options.env, options.problems, options.policies.specs
-    )
+    specs = options.policies.specs
+    workflow = build_played("eval", options.workflow, options.env, options.problems, specs)
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, options.problems.which_split(), options.n)
@@ -186,31 +189,36 @@ def earlier(options: Options) -> dict[str, Any]:
     """Policies in the settings of the evaluation that the command continues."""
     if options.out is None or not is_evaluation(options.out):
         return {}
-    record = read_json(options.out / "run.json")
-    return record["settings"].get("policies", {})
+    return read_json(options.out / "run.json")["settings"].get("policies", {})
 
 
-def kept_episodes(store: Any, total: int) -> str:
+def kept_episodes(store: EvaluationDirectory | None, total: int) -> str:
     """Note on the saved part of a stopped evaluation."""
     if store is None:
         return "nothing was saved; with --out every finished episode is saved"
-    return (
-        f"{len(store.finished)} of {total} episodes are saved in {store.folder}; the same command "
-        "resumes"
-    )
+    saved = f"{len(store.finished)} of {total} episodes are saved in {store.folder}"
+    return f"{saved}; the same command resumes"
 
 
 def measure(
-    options: Options, workflow: Workflow, policy_map: PolicyMap, problems: Sequence[Any], store: Any
+    options: Options,
+    workflow: Workflow,
+    policy_map: PolicyMap,
+    problems: Sequence[Problem],
+    store: EvaluationDirectory | None,
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
 
-    seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
+    seed, spending = options.problems.seed, options.spending
+    prices = {}
+    if spending.prices is not None:
+        prices = prices_by_policy(policy_map, read_prices(spending.prices))
+    meter = Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
     protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
 
-    def play(samples: int) -> tuple[list[Any], dict[str, Any]]:
+    def play(samples: int) -> tuple[list[EpisodeRecord], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
                 workflow, policy_map, problems,
@@ -222,8 +230,8 @@ def measure(
         comparison.check_pair(protocol(samples=1), options.against)
     samples = options.samples if options.like is None else votes(options, play)
     records, whole = play(samples)
-    alarms = episode_alarms(records, remedies_of(options, workflow))
-    whole["alarms"] = [alarm._asdict() for alarm in alarms]
+    remedies = remedies_of(options, workflow)
+    whole["alarms"] = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
@@ -240,30 +248,20 @@ def measure(
     return whole
 
 
-def meter_of(spending: SpendingOptions, policy_map: PolicyMap) -> Any:
-    """A meter with the prices and limits of the options."""
-    prices = {}
-    if spending.prices is not None:
-        prices = prices_by_policy(policy_map, read_prices(spending.prices))
-    return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
-
-
 def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     """Remedies for alarms: command line settings, and the warm start of the model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
     problems, policies = options.problems, options.policies
-    models = [
-        spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
-    ]
-    model = models[0] if len(policies.policy) == len(models) == 1 else ""
+    kind, _, path = policies.policy[0].partition(":")
+    model = path if len(policies.policy) == 1 and kind in ("hf", "vllm") else ""
     name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, bool(workflow.examples), command, problems.options)
 
 
-def votes(options: Options, play: Any) -> int:
+def votes(options: Options, play: Callable[[int], tuple[object, Summary]]) -> int:
     """Number of votes with the cost of an episode of the matched evaluation."""
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes and measures the cost of a vote.
@@ -277,48 +275,45 @@ def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
         del settings[name]
+    policies, problems = settings["policies"], settings["problems"]
     # Caches do not affect results, and finished episodes do not depend on `max_calls`.
-    del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
-    del settings["policies"]["endpoints"]
+    del policies["engine_memory"], policies["endpoints"], problems["max_calls"]
     if options.policies.endpoints:
         settings["endpoints"] = {
             name: {field: getattr(server, field) for field in ("url", "extra_body", "without")}
             for name, server in options.policies.endpoint_table().items()
             if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
         }
-    if options.problems.program is None:  # as in older records
-        del settings["problems"]["program"]
-    dtypes = engine_dtypes(workflow, options.policies)
-    settings["policies"]["engine_dtype"] = dtypes
+    if problems["program"] is None:  # as in older records
+        del problems["program"]
+    policies["engine_dtype"] = engine_dtypes(workflow, options.policies)
     settings["models"] = model_records(workflow, options.policies)
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
     return json.loads(json.dumps(settings, default=str))
 
 
-def accuracy_line(summary: Mapping[str, Any]) -> str:
+def accuracy_line(summary: Summary) -> str:
     """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, for episodes or votes.
 
     Of a game it is the mean score.
     """
     # The numbers are the mean score, the episodes with score 1, and all episodes.
-    if "majority" in summary:
-        vote = summary["majority"]
+    ends = summary["intervals"].get("accuracy")
+    if vote := summary.get("majority"):
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
         line, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
     elif "pay" in summary:
         line = f"score {percent(summary['accuracy'])} of {summary['episodes']} episodes"
-        ends = summary["intervals"].get("accuracy")
     else:
-        line = f"accuracy {percent(summary['accuracy'])}"
-        line += f" ({summary['right']}/{summary['episodes']})"
-        ends = summary["intervals"].get("accuracy")
+        share = f"{percent(summary['accuracy'])} ({summary['right']}/{summary['episodes']})"
+        line = f"accuracy {share}"
     if summary.get("unknown"):
         line += f", {len(summary['unknown']):,} unknown"
     return f"{line}, 95 % interval {between(ends)}" if ends else line
 
 
-def comparison_line(result: Mapping[str, Any]) -> str:
+def comparison_line(result: Summary) -> str:
     """Difference from an earlier evaluation, with the numbers of problems."""
     line = f"against {result['evaluation']}: {100 * result['difference']:+.1f} points"
     if result["interval"]:
@@ -328,7 +323,7 @@ def comparison_line(result: Mapping[str, Any]) -> str:
     return f"{line}, {result['unpaired']} without a pair" if result["unpaired"] else line
 
 
-def print_summary(summary: Mapping[str, Any], title: str) -> None:
+def print_summary(summary: Summary, title: str) -> None:
     """Print one row per role, the workflow's facts, the protocol and alarms."""
     console = Console()
     console.print(role_table(summary, f"{title}; below a rate its 95 % interval"))
@@ -339,7 +334,7 @@ def print_summary(summary: Mapping[str, Any], title: str) -> None:
         print(f"warning: {alarm['text']}")
 
 
-def role_table(summary: Mapping[str, Any], title: str) -> Any:
+def role_table(summary: Summary, title: str) -> Table:
     """One row per role."""
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
@@ -358,13 +353,13 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
             with_ends(row["truncated"], ends["truncated"]),
         )
     if judge := summary["usage"].get("judge"):
-        output = judge["output_tokens"]
-        mean = None if output is None else output / judge["calls"]
-        table.add_row("judge", f"{judge['calls']:,.0f}", *[""] * 4, tokens(mean), "")
+        output, calls = judge["output_tokens"], judge["calls"]
+        mean = None if output is None else output / calls
+        table.add_row("judge", f"{calls:,.0f}", *[""] * 4, tokens(mean), "")
     return table
 
 
-def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
+def own_worth(summary: Summary, role: str) -> tuple[str, str]:
     """Role score and reward of a role in percent, or its pay and reward as numbers."""
     row, ends = summary["roles"][role], summary["intervals"]
     if "pay" not in summary:
@@ -375,17 +370,14 @@ def own_worth(summary: Mapping[str, Any], role: str) -> tuple[str, str]:
     return f"{summary['pay'][role]:.3f}{between_ends}", f"{row['reward']:.3f}"
 
 
-def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def summary_lines(summary: Summary) -> Iterator[str]:
     """Lines below the table of roles."""
     roles, ends = summary["roles"].items(), summary["intervals"]
     long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
     if long:
         yield f"prompts over their budget, shortened: {', '.join(long)}"
-    facts = [
-        f"{name} {value:.3f}"
-        for name, value in summary["facts"].items()
-        if name not in INDICES and name not in summary["shares"]
-    ]
+    hidden = {*INDICES, *summary["shares"]}
+    facts = [f"{name} {fact:.3f}" for name, fact in summary["facts"].items() if name not in hidden]
     if facts:
         yield f"means of facts: {', '.join(facts)}"
     for name, share in summary["shares"].items():
@@ -401,41 +393,30 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     if summary.get("unusable"):
         yield f"unusable rows, left out: {summary['unusable']}"
-    yield from unknown_lines(summary.get("unknown", {}))
-    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
-    yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
-    yield from path_lines(summary)
-    yield from usage_lines(summary["usage"])
-    if summary["uncounted"] and summary["tokens"] is not None:
-        yield f"calls without token counts: {summary['uncounted']:,}"
-
-
-def unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
-    """Episodes with an unknown verdict, by reason."""
+    unknown = summary.get("unknown", {})
     for reason in dict.fromkeys(unknown.values()):
         names = [name for name, cause in unknown.items() if cause == reason]
         noun = "episode" if len(names) == 1 else "episodes"
         yield f"unknown, not counted: {len(names):,} {noun} ({reason}): {', '.join(names)}"
+    counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
+    yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
+    yield from usage_lines(summary["usage"], summary["path_tokens"])
+    if summary["uncounted"] and summary["tokens"] is not None:
+        yield f"calls without token counts: {summary['uncounted']:,}"
 
 
-def path_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The critical path of an episode, as far as it was measured."""
-    path, seconds = summary["path_tokens"], summary["usage"]["critical_path"]
+def usage_lines(usage: Summary, path: float | None) -> Iterator[str]:
+    """Critical path of an episode, as far as it was measured, and cost and latency by role."""
     lengths = [f"{path:.1f} output tokens"] if path is not None else []
-    if seconds:
+    if seconds := usage["critical_path"]:
         lengths.append(f"median {seconds['median']:.2f} and 95th percentile {seconds['p95']:.2f} s")
     if lengths:
         yield f"critical path, the longest call of every phase added up: {', '.join(lengths)}"
-
-
-def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
-    """Cost and latency by role."""
     roles = usage["roles"].items()
     if "cost" in usage:
         paid = [*roles, ("judge", usage["judge"])] if "judge" in usage else roles
-        yield f"cost {dollars(usage['cost'])}: " + ", ".join(
-            f"{role} {dollars(row['cost'])}" for role, row in paid
-        )
+        costs = [f"{role} {dollars(row['cost'])}" for role, row in paid]
+        yield f"cost {dollars(usage['cost'])}: {', '.join(costs)}"
     if usage["latency"]:
         yield "seconds per call, median and 95th percentile: " + ", ".join(
             f"{role} {row['latency']['median']:.2f} and {row['latency']['p95']:.2f}"
@@ -449,14 +430,14 @@ def dollars(cost: float | None) -> str:
     return "n/a" if cost is None else f"${cost:,.4f}"
 
 
-def judge_line(judge: Mapping[str, Any]) -> str:
+def judge_line(judge: Summary) -> str:
     """Verdicts of the judge, and their agreement with ground truth if known."""
     line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
-    if "compared" not in judge:
-        return line
-    beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
-    share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond})"
-    return f"{line}; agrees with the role score on {share}"
+    if "compared" in judge:
+        beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
+        share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond})"
+        line += f"; agrees with the role score on {share}"
+    return line
 
 
 def tokens(count: float | None) -> str:
@@ -471,10 +452,8 @@ def between(ends: Sequence[float]) -> str:
 
 def with_ends(share: float, ends: Sequence[float] | None) -> str:
     """A rate with its interval below it, in few characters."""
-    if not ends:
-        return percent(share)
-    low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in ends)
-    return f"{percent(share)}\n{low}-{high}"
+    below = "-".join(f"{100 * end:.1f}".removesuffix(".0") for end in ends or ())
+    return f"{percent(share)}\n{below}" if below else percent(share)
 
 
 def percent(share: float) -> str:

@@ -45,14 +45,9 @@ def run(options: Options) -> int:
         return model_card(read, subject, options.out.resolve().name)
 
     done = export_policy(
-        options.run,
-        options.out,
-        policy=options.policy,
-        step=options.step,
-        merge=options.merge,
-        accept_base=options.accept_base,
-        card=card,
-    )
+        options.run, options.out, policy=options.policy, step=options.step, merge=options.merge,
+        accept_base=options.accept_base, card=card,
+    )  # fmt: skip
     score = "not evaluated"
     if done.score is not None:
         score = f"validation accuracy {100 * done.score:.1f} %"

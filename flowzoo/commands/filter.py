@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.evaluation.summary import mean
 from flowzoo.agents.identity import compare_records
@@ -18,13 +16,10 @@ from flowzoo.commands.policies import (
     open_policy_map,
 )
 from flowzoo.commands.problems import ProblemOptions, build_workflow, chosen_problems, grading_of
-from flowzoo.commands.progress.shown import episode_progress
+from flowzoo.commands.progress.shown import episode_progress, to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder
 from flowzoo.errors import UsageError
-
-if TYPE_CHECKING:
-    from flowzoo.baselines.training.difficulty import PassRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +63,9 @@ def run(options: Options) -> int:
     recorded = read_rates(options.out)[0].get("models", {})
     compare_records(recorded, models, f"the file {options.out}")
     seed = options.problems.seed
+    note = f"finished problems are saved in {options.out}; the same command resumes"
     with (
-        interruptible(
-            lambda: f"finished problems are saved in {options.out}; the same command resumes"
-        ),
+        interruptible(lambda: note),
         open_policy_map(workflow, options.policies, seed) as policy_map,
         episode_progress(len(problems) * options.samples, "measuring") as advance,
     ):
@@ -79,32 +73,18 @@ def run(options: Options) -> int:
             workflow, policy_map, problems, options.out,
             samples=options.samples, seed=seed, models=models, on_episode=advance,
         )  # fmt: skip
-    chosen, bars = within(rates, options.low, options.high), histogram(rates)
+    count, bars = len(within(rates, options.low, options.high)), histogram(rates)
     if options.json:
-        print(json.dumps(counts(rates, chosen, bars)))
+        middle = mean([rate.rate for rate in rates])
+        counts = {"problems": len(rates), "kept": count, "mean": middle, "histogram": bars}
+        print(json.dumps(counts))
     else:
         print_histogram(bars)
     if unknown := len(problems) - len(rates):
-        print(
-            f"{unknown} problems have no pass rate: a verdict on each is unknown", file=sys.stderr
-        )
+        to_stderr(f"{unknown} problems have no pass rate: a verdict on each is unknown")
     print(f"pass rates of {len(rates)} problems are in {options.out}")
-    print(
-        f"{len(chosen)}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]"
-    )
+    print(f"{count}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]")
     return 0
-
-
-def counts(
-    rates: Sequence[PassRate], chosen: Sequence[PassRate], bars: Sequence[int]
-) -> dict[str, Any]:
-    """The printed counts."""
-    return {
-        "problems": len(rates),
-        "kept": len(chosen),
-        "mean": mean([rate.rate for rate in rates]),
-        "histogram": bars,
-    }
 
 
 def print_histogram(bars: Sequence[int]) -> None:

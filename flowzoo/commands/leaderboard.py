@@ -36,6 +36,7 @@ from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.files import read_json, read_toml, replace_text, write_json
 from flowzoo.permission import PERMISSION
+from flowzoo.provenance import error_line
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")
@@ -88,10 +89,8 @@ def run(options: Options) -> int:
     if entries:
         write_json(out / "leaderboard.json", {"tables": tables, "failures": failures})
         replace_text(out / "leaderboard.md", as_markdown(tables))
-    if options.json:
-        print(json.dumps({"tables": tables, "failures": failures}))
-    else:
-        print(as_markdown(tables), end="")
+    text = json.dumps({"tables": tables, "failures": failures})
+    print(f"{text}\n" if options.json else as_markdown(tables), end="")
     for name, message in failures.items():
         print(f"failed: {name}: {message}", file=sys.stderr)
     return int(bool(failures))
@@ -112,14 +111,12 @@ def read_cells(table: Mapping[str, object], where: str, out: Path) -> Iterator[B
     blocks = table.get("cells")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
         raise UsageError(f"{where} needs blocks of cells that start with [[cells]], got {blocks!r}")
-    shared = _settings(table, where)
-    names: set[str] = set()
-    for block in blocks:
-        for cell in _block_cells(block, shared, where, out):
-            if cell.name in names:
-                raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
-            names.add(cell.name)
-            yield cell
+    shared, names = _settings(table, where), set[str]()
+    for cell in (cell for block in blocks for cell in _block_cells(block, shared, where, out)):
+        if cell.name in names:
+            raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
+        names.add(cell.name)
+        yield cell
 
 
 def _settings(table: Mapping[str, object], where: str) -> dict[str, Any]:
@@ -141,15 +138,15 @@ def _block_cells(
     for key in block:
         if key not in _BLOCK:
             raise unknown(f"field of a cell in {where}", key, _BLOCK)
-    for axis in _AXES:
-        if not isinstance(block.get(axis, [""]), list) or not block.get(axis, [""]):
-            raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {block[axis]!r}")
+    axes = {axis: block.get(axis, [""]) for axis in _AXES}
+    for axis, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {values!r}")
     for axis in ("workflow", "policy"):
         if axis not in block:
             raise UsageError(f"a block of cells in {where} needs a list `{axis}`")
-    settings = {**shared, **_settings(block, where)}
-    label = str(block.get("label", ""))
-    for workflow, task, policy in product(*(block.get(axis, [""]) for axis in _AXES)):
+    settings, label = {**shared, **_settings(block, where)}, str(block.get("label", ""))
+    for workflow, task, policy in product(*axes.values()):
         specs = [str(spec) for spec in (policy if isinstance(policy, list) else [policy])]
         parts = (str(workflow), str(task), *(spec.partition("@")[0] for spec in specs), label)
         name = "-".join(re.sub(r"[^\w.+=]+", "-", part).strip("-.") for part in parts if part)
@@ -160,11 +157,8 @@ def _block_cells(
 
 def _arguments(settings: Mapping[str, object]) -> Iterator[str]:
     for name, value in settings.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            yield f"--{option}" if value else f"--no-{option}"
-        else:
-            yield f"--{option}"
+        yield f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+        if not isinstance(value, bool):
             yield from map(str, value if isinstance(value, list) else [value])
 
 
@@ -209,9 +203,7 @@ def play_cells(
             summary = finished_summary(evaluation) or play(evaluation)
             scores = results_in(evaluation.problems, folder)
         except FlowzooError as error:
-            failures[cell.name] = " ".join(
-                "; ".join([str(error), *getattr(error, "__notes__", ())]).split()
-            )
+            failures[cell.name] = error_line(error)
             continue
         models = evaluation.settings["models"]
         entries.append(Entry(cell.name, cell.policy, folder, summary, scores, models))
@@ -226,8 +218,7 @@ def finished_summary(evaluation: EvaluationPlan) -> dict[str, Any] | None:
     if read_json(folder / "run.json")["settings"] != evaluation.settings:
         return None
     summary = read_summary(folder)
-    file = options.spending.prices
-    prices = {} if file is None else read_prices(file)
+    prices = read_prices(options.spending.prices) if options.spending.prices else {}
     before = summary.get("usage", {}).get("prices", {})
     now = {name: prices.get(row["model"], Price("", 0, 0)) for name, row in before.items()}
     costs_hold = before == {name: price._asdict() for name, price in now.items()}

@@ -7,14 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-from flowzoo.arguments import (
-    Common,
-    arguments_of,
-    build,
-    check_given,
-    help_text,
-    parse_words,
-)
+from flowzoo.arguments import Common, arguments_of, build, check_given, help_text, parse_words
 from flowzoo.declared import check_declared
 from flowzoo.errors import UsageError, unknown
 
@@ -121,9 +114,9 @@ def parse_command(
         raise SystemExit(0)
     check_given(arguments_of(options, defaults), values, command)
     verbose = values.pop("verbose", False)
-    line = CommandLine(build(options, values, defaults), verbose)
-    check_declared(line.command, lambda name: f"--{name.replace('_', '-')}")
-    return line
+    parsed = build(options, values, defaults)
+    check_declared(parsed, lambda name: f"--{name.replace('_', '-')}")
+    return CommandLine(parsed, verbose)
 
 
 def split_command(line: Sequence[str]) -> tuple[str | None, list[str]]:

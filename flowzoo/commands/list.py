@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import TypedDict, TypeVar, get_args, get_type_hints
 
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +30,7 @@ from flowzoo.plugins import (
 )
 from flowzoo.sandbox.tier import BACKENDS, backend_spec
 
+C = TypeVar("C")
 Row = tuple[str, str, dict[str, list[str]]]
 """Name, summary, and lists of facts by label."""
 
@@ -71,16 +72,14 @@ def run(options: Options) -> int:
     sections: dict[str, list[Row]] = {
         "Workflows": workflow_rows(entries),
         "Tasks (--task)": task_rows(),
-        "Policies (--policy)": [(form, meaning, {}) for form, meaning in policy_forms().items()],
-        "Data (--data; in training --options data=)": [
-            (form, meaning, {}) for form, meaning in DATA.items()
-        ],
+        "Policies (--policy)": [(*form, {}) for form in policy_forms().items()],
+        "Data (--data; in training --options data=)": [(*form, {}) for form in DATA.items()],
+        "Packages with workflows, tasks, engines or sandboxes": package_rows(),
     }
-    if offers := package_rows():
-        sections["Packages with workflows, tasks, engines or sandboxes"] = offers
     for title, rows in sections.items():
-        console.print(f"\n[bold]{title}[/bold]", highlight=False)
-        console.print(describe_rows(rows))
+        if rows:
+            console.print(f"\n[bold]{title}[/bold]", highlight=False)
+            console.print(describe_rows(rows))
     return 0
 
 
@@ -110,9 +109,10 @@ def describe_rows(rows: list[Row]) -> Table:
         inner.add_column(no_wrap=True, style="dim")
         inner.add_column(style="dim")
         for label, texts in facts.items():
-            inner.add_row(label, ", ".join(texts))
+            if texts:
+                inner.add_row(label, ", ".join(texts))
         table.add_row(name, Text(summary))
-        if facts:
+        if inner.rows:
             table.add_row("", inner)
     return table
 
@@ -121,30 +121,27 @@ def workflow_rows(entries: Sequence[CatalogEntry]) -> list[Row]:
     """Table of the workflows; the first task of each is the default."""
     rows: list[Row] = []
     for entry in entries:
-        roles = [
-            role if count == 1 else f"{role} ×{count}" for role, count in entry["roles"].items()
-        ]
-        first = entry["default_task"]
-        tasks = [f"{first} (default)", *(name for name in entry["tasks"] if name != first)]
-        facts = {"roles": roles, "tasks": tasks, "presets": entry["presets"]}
-        if entry["package"]:
-            facts["package"] = [entry["package"]]
+        counts, first, package = entry["roles"].items(), entry["default_task"], entry["package"]
+        facts = {
+            "roles": [role if count == 1 else f"{role} ×{count}" for role, count in counts],
+            "tasks": [f"{first} (default)", *(name for name in entry["tasks"] if name != first)],
+            "presets": entry["presets"],
+            "package": [package] if package else [],
+        }
         rows.append((entry["name"], entry["summary"], facts))
     return rows
 
 
 def task_rows() -> list[Row]:
     """Table of the loadable tasks, with their named layouts of data files."""
-    rows: list[Row] = []
-    packages = task_names()
+    rows, packages = list[Row](), task_names()
     for name, task in _load(packages, task_class).items():
-        facts: dict[str, list[str]] = {}
         layouts = get_args(get_type_hints(task).get("layout"))
-        if layouts:
-            facts["layouts"] = [str(layout) for layout in layouts if layout != "auto"]
-        if packages[name]:
-            facts["package"] = [packages[name]]
-        rows.append((name, (task.__doc__ or "").strip().partition("\n")[0], facts))
+        facts = {
+            "layouts": [str(layout) for layout in layouts if layout != "auto"],
+            "package": [packages[name]] if packages[name] else [],
+        }
+        rows.append((name, first_line(task), facts))
     return rows
 
 
@@ -178,24 +175,26 @@ def catalog() -> list[CatalogEntry]:
     kinds = {name: task.kind for name, task in _load(task_names(), task_class).items()}
     packages, entries = workflow_names(), list[CatalogEntry]()
     for name, workflow in _load(packages, workflow_class).items():
-        summary = (workflow.__doc__ or "").strip().partition("\n")[0]
-        tasks = [task for task, kind in kinds.items() if workflow.takes(kind)]
-        entries.append(
-            {
-                "name": name,
-                "roles": dict(getattr(workflow, "roles", {})),
-                "tasks": tasks,
-                "default_task": workflow.default_task,
-                "presets": list(workflow.presets),
-                "summary": summary,
-                "package": packages[name] or None,
-            }
-        )
+        entry: CatalogEntry = {
+            "name": name,
+            "roles": dict(getattr(workflow, "roles", {})),
+            "tasks": [task for task, kind in kinds.items() if workflow.takes(kind)],
+            "default_task": workflow.default_task,
+            "presets": list(workflow.presets),
+            "summary": first_line(workflow),
+            "package": packages[name] or None,
+        }
+        entries.append(entry)
     return entries
 
 
-def _load(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
-    loaded = {}
+def first_line(cls: type) -> str:
+    """The first line of a docstring."""
+    return (cls.__doc__ or "").strip().partition("\n")[0]
+
+
+def _load(names: Iterable[str], load: Callable[[str], type[C]]) -> dict[str, type[C]]:
+    loaded: dict[str, type[C]] = {}
     for name in names:
         with contextlib.suppress(UsageError):
             loaded[name] = load(name)
@@ -204,20 +203,19 @@ def _load(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
 
 def broken_plugins() -> list[str]:
     """Faults of workflows, tasks, engines and sandboxes of installed packages."""
-    faults = []
+    faults: dict[str, None] = {}
     for group, bundled, load in (
         (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class),
         (ENGINE_GROUP, ENGINES, find_engine), (SANDBOX_GROUP, BACKENDS, backend_spec),
     ):  # fmt: skip
         for plugin in plugins(group):
-            if plugin.name in bundled:
-                faults.append(
-                    f"{plugin.package} registers {plugin.name!r} in {group}, a name of flowzoo: "
-                    f"use {plugin.target}"
-                )
-                continue
             try:
+                if plugin.name in bundled:
+                    raise UsageError(
+                        f"{plugin.package} registers {plugin.name!r} in {group}, a name of "
+                        f"flowzoo: use {plugin.target}"
+                    )
                 load(plugin.name)
             except UsageError as error:
-                faults.append(str(error))
-    return list(dict.fromkeys(faults))
+                faults[str(error)] = None
+    return list(faults)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.human import HumanPolicy
@@ -14,6 +13,7 @@ from flowzoo.agents.pocket import pocket_options
 from flowzoo.agents.rollout.engine import EffectBatch, Response
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_played, grading_of
+from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.shared import check_count
 from flowzoo.envs import Episode, Problem, Workflow, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, highest_version
@@ -65,22 +65,17 @@ def run(options: Options) -> int:
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)
     options = with_task(options)
-    workflow = build_played(
-        "play", options.workflow, options.env, options.problems, options.policies.specs
-    )
+    specs = options.policies.specs
+    workflow = build_played("play", options.workflow, options.env, options.problems, specs)
     check_policy_map(workflow, options.policies)
     grading_of(workflow)
     split, seed = options.problems.which_split(), options.problems.seed
-    problems = [
-        get_problem(workflow.task, index, split)
-        for index in range(options.index, options.index + options.n)
-    ]
-    tell = partial(print, file=sys.stderr, flush=True)
-    with open_policy_map(workflow, options.policies, seed) as policy_map, watch(tell):
+    indices = range(options.index, options.index + options.n)
+    problems = [get_problem(workflow.task, index, split) for index in indices]
+    with open_policy_map(workflow, options.policies, seed) as policy_map, watch(to_stderr):
         if options.json:
-            for record in Rollout(workflow, policy_map, seed=seed).run(
-                [EpisodeJob(p) for p in problems]
-            ):
+            jobs = [EpisodeJob(problem) for problem in problems]
+            for record in Rollout(workflow, policy_map, seed=seed).run(jobs):
                 print(json_line(record.to_json()), end="")
             return 0
         for problem in problems:
@@ -106,7 +101,7 @@ def with_task(options: Options) -> Options:
         )
     policies, problems = options.policies, replace(options.problems, task=name)
     if policies.policy == ("pocket",) and name not in POCKETS:
-        print(f"no pocket model plays {name}: playing {EXPERTS}", file=sys.stderr)
+        to_stderr(f"no pocket model plays {name}: playing {EXPERTS}")
         policies = replace(policies, policy=(EXPERTS,))
     elif policies.policy == ("pocket",) and not (problems.options or problems.data):
         home = task_class(name).home
@@ -114,7 +109,7 @@ def with_task(options: Options) -> Options:
         pocket = pocket_options(name, home)
         settings = tuple(f"{k}={v}" for k, v in pocket.items() if usual[k] != v)
         if settings:
-            print(f"the pocket model plays {name} with {' '.join(settings)}", file=sys.stderr)
+            to_stderr(f"the pocket model plays {name} with {' '.join(settings)}")
             problems = replace(problems, options=settings)
     return replace(options, workflow=task_class(name).home, problems=problems, policies=policies)
 
@@ -143,7 +138,8 @@ async def show(
             printed = print_new(episode, printed, prompts=prompts, pace=pace)
     print_new(episode, printed, prompts=prompts, pace=pace)
     if by_hand:
-        print_rewards(episode)
+        paid = episode_rewards(episode).returns.items()
+        print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))
 
 
 async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
@@ -163,9 +159,3 @@ async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
             batch = play.send(results)
         except StopIteration as stop:
             return stop.value
-
-
-def print_rewards(episode: Episode) -> None:
-    """Print the return of every agent on one line."""
-    paid = episode_rewards(episode).returns.items()
-    print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))

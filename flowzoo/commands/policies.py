@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,11 +17,13 @@ from flowzoo.agents.engines import find_engine
 from flowzoo.agents.identity import accept_base
 from flowzoo.agents.judge import JUDGE_SAMPLING
 from flowzoo.agents.openai.endpoint import Endpoint, read_endpoints
+from flowzoo.agents.policy import Policy
 from flowzoo.agents.policy_map import read_lengths, role_of, with_default
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.specs import NamedModel, check_spec, make_judge, make_policy, named_model
 from flowzoo.agents.traits import EngineDTypeChoice, ModelTraits, reply_budget
 from flowzoo.baselines.run.manifest import find_checkpoint
+from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.envs import Workflow
 from flowzoo.envs.script import JUDGE
@@ -32,7 +33,17 @@ from flowzoo.files import read_json
 
 # Specs may contain "=", e.g. in a URL's query, so a role is recognized by its format: role or
 # role_N.
-_FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
+_FOR_ROLE = re.compile(r"(?:([a-z]+(?:_[a-z]+)*(?:_\d+)?)=)?(.+)", re.DOTALL)
+_WITHOUT_MODEL = ("scripted", "openai", "human")
+"""Policies that do not need a model library."""
+_FEW_TOKENS = 256
+"""Reply budget of policies without a model and of pocket models."""
+
+
+def split_role(word: str) -> tuple[str, str]:
+    """Role and spec of ROLE=POLICY; the role is empty for a POLICY alone."""
+    match = _FOR_ROLE.fullmatch(word)
+    return (match[1] or "", match[2]) if match else ("", word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +95,17 @@ class PolicyOptions:
     tokens."""
 
     def __post_init__(self) -> None:
-        specs = tuple(_specs_of(self.policy))
+        # A role that is named wins over a run's, so that `RUN role=POLICY` plays the run's others.
+        named = {role for role, _ in map(split_role, self.policy) if role}
+        specs = [
+            spec
+            for word in self.policy
+            for spec in without_run(word)
+            if split_role(word)[0] or split_role(spec)[0] not in named
+        ]
         if self.accept_base:
-            specs = tuple(map(_with_base, specs))
-        object.__setattr__(self, "policy", specs)
+            specs = list(map(_with_base, specs))
+        object.__setattr__(self, "policy", tuple(specs))
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
@@ -96,8 +114,7 @@ class PolicyOptions:
     @property
     def specs(self) -> list[str]:
         """The policy specs without roles."""
-        matches = [(_FOR_ROLE.fullmatch(word), word) for word in self.policy]
-        return [match["spec"] if match else word for match, word in matches]
+        return [spec for _, spec in map(split_role, self.policy)]
 
     def by_role(self, roles: Collection[str], judge: bool = False) -> dict[str, str]:
         """Policy spec by role or agent; with `judge`, also for the key `judge`.
@@ -109,18 +126,16 @@ class PolicyOptions:
         names = [*roles, JUDGE] if judge else list(roles)
         given: dict[str, str] = {}
         rest: list[str] = []
-        for word in self.policy:
-            match = _FOR_ROLE.fullmatch(word)
-            if match is None:
-                rest.append(word)
+        for role, spec in map(split_role, self.policy):
+            if not role:
+                rest.append(spec)
                 continue
-            role, spec = match["role"], match["spec"]
             if role == JUDGE and role not in names:
                 raise UsageError(
                     "--policy judge=... is for workflows with a judge (`asks_judge`), but this "
                     f"one has none; its roles are {', '.join(names)}"
                 )
-            if re.sub(r"_\d+$", "", role) not in names:
+            if role_of(role) not in names:
                 raise unknown("role", role, names)
             if role in given:
                 raise UsageError(
@@ -136,22 +151,11 @@ class PolicyOptions:
         return {role: rest[0] for role in roles if rest and role not in given} | given
 
 
-def _specs_of(arguments: Iterable[str]) -> Iterator[str]:
-    # A role that is named wins over a run's, so that `RUN role=POLICY` plays the run's others.
-    named = {match["role"] for word in arguments if (match := _FOR_ROLE.fullmatch(word))}
-    for word in arguments:
-        for spec in without_run(word):
-            match = _FOR_ROLE.fullmatch(spec)
-            if match is None or match["role"] not in named or _FOR_ROLE.fullmatch(word):
-                yield spec
-
-
 def _with_base(word: str) -> str:
     # An adapter as one on its base as that is now.
-    match = _FOR_ROLE.fullmatch(word)
-    role, spec = (f"{match['role']}=", match["spec"]) if match else ("", word)
+    role, spec = split_role(word)
     kind, _, path = spec.partition(":")
-    return f"{role}hf:{accept_base(path)}" if kind == "hf" else word
+    return f"{role}{'=' if role else ''}hf:{accept_base(path)}" if kind == "hf" else word
 
 
 def without_run(word: str) -> list[str]:
@@ -160,8 +164,8 @@ def without_run(word: str) -> list[str]:
     Raises:
         UsageError: the run has no checkpoint, or no policy of the role.
     """
-    match = _FOR_ROLE.fullmatch(word)
-    role, folder = (match["role"], Path(match["spec"])) if match else ("", Path(word))
+    role, spec = split_role(word)
+    folder = Path(spec)
     if not (folder / "run.json").is_file():
         return [word]
     info = find_checkpoint(folder, "last")
@@ -176,12 +180,6 @@ def without_run(word: str) -> list[str]:
         names = {role: names[key]}
     specs = {key: f"hf:{info.player_path(name)}" for key, name in names.items()}
     return [f"{key}={spec}" if key else spec for key, spec in specs.items()]
-
-
-_WITHOUT_MODEL = ("scripted", "openai", "human")
-"""Policies that do not need a model library."""
-_FEW_TOKENS = 256
-"""Reply budget of policies without a model and of pocket models."""
 
 
 def specs_by_role(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
@@ -210,12 +208,22 @@ def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     endpoints = policies.endpoint_table()
     for spec in by_role.values():
         check_spec(spec, workflow.task.name, endpoints)
-    check_engine(workflow, policies)
+    engines = [model.engine.traits for model in models_of(workflow, policies).values()]
+    if policies.engine_memory < 0:
+        raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
+    if policies.engine_memory and not any(traits.sized_cache for traits in engines):
+        raise UsageError(
+            "--engine-memory is for vLLM in this process, but no policy uses it: add "
+            "--engine vllm, or leave it out"
+        )
+    if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
+        raise UsageError(
+            "--engine-dtype is for models in this process, but no policy names one: leave it out "
+            "(a server sets its own number format)"
+        )
     expert = ScriptedPolicy(workflow)
-    if workflow.needs_judge and by_role.pop(JUDGE, None) is None:
-        expert_map = PolicyMap(dict.fromkeys(by_role, expert))
-    else:
-        expert_map = PolicyMap(dict.fromkeys(by_role, expert), judge=expert)
+    has_judge = by_role.pop(JUDGE, None) is not None
+    expert_map = PolicyMap(dict.fromkeys(by_role, expert), judge=expert if has_judge else None)
     expert_map.check(workflow.role_counts(), workflow.needs_judge)
 
 
@@ -230,13 +238,11 @@ def with_budget(
         return replace(policies, max_tokens=before["max_tokens"])
     by_role = specs_by_role(workflow, policies)
     switches = read_thinking(policies.thinking, by_role)
-    if workflow.needs_judge:
-        by_role.pop(JUDGE, None)  # it has a separate budget
+    by_role.pop(JUDGE, None)  # it has a separate budget
     models: list[ModelTraits] = []
     named = models_of(workflow, policies)
     for spec in by_role.values():
-        kind = spec.partition(":")[0]
-        if kind in ("scripted", "human", "pocket"):
+        if spec.partition(":")[0] in ("scripted", "human", "pocket"):
             models.append(ModelTraits())
         elif spec not in named or named[spec].engine.traits.server:
             models.append(ModelTraits(math.inf))  # the model of a server is unknown
@@ -248,49 +254,30 @@ def with_budget(
         task = max(task, _FEW_TOKENS)  # a server may also count thoughts
     budget = reply_budget(models, [switches[role] for role in by_role], task, _FEW_TOKENS)
     if any(model.weights for model in models):
-        line = f"max_tokens {budget.tokens} (from {budget.source})"
-        print(line, file=sys.stderr, flush=True)
+        to_stderr(f"max_tokens {budget.tokens} (from {budget.source})")
     return replace(policies, max_tokens=budget.tokens)
 
 
 def models_of(workflow: Workflow, policies: PolicyOptions) -> dict[str, NamedModel]:
     """Paths of local models by spec."""
-    specs = sorted(set(specs_by_role(workflow, policies).values()))
     models = {
         spec: named_model(spec, workflow.task.name, policies.engine, policies.endpoint)
-        for spec in specs
+        for spec in sorted(set(specs_by_role(workflow, policies).values()))
     }
     return {spec: model for spec, model in models.items() if model is not None}
 
 
-def check_engine(workflow: Workflow, policies: PolicyOptions) -> None:
-    """Raise `UsageError` for engine settings without an engine in this process."""
-    engines = [model.engine.traits for model in models_of(workflow, policies).values()]
-    if policies.engine_memory < 0:
-        raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
-    if policies.engine_memory and not any(traits.sized_cache for traits in engines):
-        raise UsageError(
-            "--engine-memory is for vLLM in this process, but no policy uses it: add "
-            "--engine vllm, or leave it out"
-        )
-    if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
-        raise UsageError(
-            "--engine-dtype is for models in this process, but no policy names one: leave it out "
-            "(a server sets its own number format)"
-        )
-
-
 def engine_dtypes(workflow: Workflow, policies: PolicyOptions) -> dict[str, str]:
     """Number formats of the models in this process, by spec; nothing is loaded."""
-    models = models_of(workflow, policies)
-    dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
+    models = models_of(workflow, policies).items()
+    dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
 
 
 def model_records(workflow: Workflow, policies: PolicyOptions) -> dict[str, Any]:
     """Identities of the models in this process, by spec."""
-    named = models_of(workflow, policies)
-    identities = {spec: model.identity() for spec, model in named.items()}
+    models = models_of(workflow, policies).items()
+    identities = {spec: model.identity() for spec, model in models}
     return {spec: asdict(record) for spec, record in identities.items() if record is not None}
 
 
@@ -306,82 +293,44 @@ def open_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> I
 
 
 def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> PolicyMap:
-    """Build the policy map of the options, with one policy object per distinct spec."""
+    """Build the policy map of the options, a policy per distinct spec and switch."""
     check_policy_map(workflow, policies)
-    by_role = specs_by_role(workflow, policies)
+    by_role, roles = specs_by_role(workflow, policies), workflow.role_counts()
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
         quiet_transformers()
     reply = with_budget(workflow, policies).max_tokens
     assert reply is not None
     given = read_lengths(policies.lengths, with_judge(workflow))
-    budget = given.pop(JUDGE, None) if workflow.needs_judge else None
-    lengths, longest = with_default(given, workflow.role_counts(), reply)
-    if budget is not None:
-        lengths[JUDGE] = budget
+    judge_lengths = given.pop(JUDGE, None) if workflow.needs_judge else None
+    lengths, longest = with_default(given, roles, reply)
     sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     switches = read_thinking(policies.thinking, by_role)
-    judge = by_role.pop(JUDGE, None) if workflow.needs_judge else None
-    pairs = {role: (by_role[role], switches[role]) for role in by_role}
+    judge = by_role.pop(JUDGE, None)
+    pairs = {role: (spec, switches[role]) for role, spec in by_role.items()}
     # An engine for every pair, and one for the judge.
     specs = [spec for spec, _ in set(pairs.values())] + ([] if judge is None else [judge])
     models = models_of(workflow, policies)
     caches = sum(spec in models and models[spec].engine.traits.sized_cache for spec in specs)
-    policies = replace(policies, engine_memory=policies.engine_memory / max(1, caches))
-    by_pair = make_policies(pairs.values(), workflow, policies, sampling, seed)
-    policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths)
-    if judge is not None:
-        policy_map = policy_map.with_judge(
-            open_judge(judge, workflow, policies, switches[JUDGE], budget, seed)
-        )
-    policy_map.check(workflow.role_counts(), workflow.needs_judge)
-    return policy_map
-
-
-def open_judge(
-    spec: str,
-    workflow: Workflow,
-    policies: PolicyOptions,
-    thinking: bool | None,
-    budget: Any,
-    seed: int,
-) -> Any:
-    """Load the judge of the options."""
-    sampling = JUDGE_SAMPLING
-    if budget is not None and budget.reply:
-        sampling = replace(sampling, max_tokens=budget.reply)
-    judge = make_judge(
-        spec, workflow, thinking=thinking, sampling=sampling, seed=seed, engine=policies.engine,
-        endpoint=policies.endpoint, engine_dtype=policies.engine_dtype,
-        engine_memory=policies.engine_memory, endpoints=policies.endpoint_table(),
-    )  # fmt: skip
-    judge.opened()
-    return judge
-
-
-def make_policies(
-    pairs: Iterable[tuple[str, bool | None]],
-    workflow: Workflow,
-    policies: PolicyOptions,
-    sampling: Sampling,
-    seed: int,
-) -> dict[tuple[str, bool | None], Any]:
-    """Make a policy per distinct pair of spec and thinking switch, with unique names."""
-    by_pair: dict[tuple[str, bool | None], Any] = {}
-    pairs = sorted(set(pairs), key=str)
-    endpoints = policies.endpoint_table()
-    for spec, thinking in pairs:
+    settings: dict[str, Any] = {
+        name: getattr(policies, name) for name in ("engine", "endpoint", "engine_dtype")
+    }
+    settings["engine_memory"] = policies.engine_memory / max(1, caches)
+    settings |= {"endpoints": policies.endpoint_table(), "seed": seed}
+    by_pair: dict[tuple[str, bool | None], Policy] = {}
+    for spec, thinking in sorted(set(pairs.values()), key=str):
         is_taken = any(other == spec for other, _ in by_pair)
+        name = f"{spec} (thinking: {thinking})" if is_taken else None
         by_pair[spec, thinking] = make_policy(
-            spec,
-            oracle=workflow,
-            name=f"{spec} (thinking: {thinking})" if is_taken else None,
-            sampling=sampling,
-            seed=seed,
-            engine=policies.engine,
-            endpoint=policies.endpoint,
-            thinking=thinking,
-            engine_dtype=policies.engine_dtype,
-            engine_memory=policies.engine_memory,
-            endpoints=endpoints,
+            spec, oracle=workflow, name=name, sampling=sampling, thinking=thinking, **settings
         )
-    return by_pair
+    opened = None
+    if judge is not None:
+        greedy = JUDGE_SAMPLING
+        if judge_lengths is not None:
+            lengths[JUDGE] = judge_lengths
+            greedy = replace(greedy, max_tokens=judge_lengths.reply or greedy.max_tokens)
+        opened = make_judge(judge, workflow, thinking=switches[JUDGE], sampling=greedy, **settings)
+        opened.opened()
+    policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths, opened)
+    policy_map.check(roles, workflow.needs_judge)
+    return policy_map

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,8 @@ from typing import Any
 
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
-from flowzoo.envs import Workflow, make_workflow
+from flowzoo.commands.progress.shown import to_stderr
+from flowzoo.envs import Problem, Workflow, make_workflow
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks import task_class, task_options
@@ -109,12 +109,12 @@ def build_played(
     return make_aec_workflow(env, preset=problems.preset, seed=problems.seed, **settings)
 
 
-def chosen_problems(workflow: Workflow, split: str, count: int | None) -> list[Any]:
+def chosen_problems(workflow: Workflow, split: str, count: int | None) -> list[Problem]:
     """Distinct problems to play: `count`, else all of a file, else 500."""
     if count is None:
         count = 500 if get_size(workflow.task, split) is None else None
     if (count or 0) > 20_000:
-        print(f"looking for {count:,} distinct problems", file=sys.stderr, flush=True)
+        to_stderr(f"looking for {count:,} distinct problems")
     problems = distinct_problems(workflow.task, split, count, option="--n")
     if not problems:
         raise UsageError(f"split {split!r} of task {workflow.task.name!r} has no problems")
@@ -125,13 +125,11 @@ def grading_of(workflow: Workflow) -> Mapping[str, Any]:
     """Settings of grading; prints the sandbox's isolation to stderr if programs are run."""
     # Worked examples are the default for most models, so a note is printed.
     if workflow.examples:
-        print(
+        to_stderr(
             "prompts: every role sees worked examples (--prompts short --examples 0: the short "
-            "prompts of pocket models)",
-            file=sys.stderr,
-            flush=True,
+            "prompts of pocket models)"
         )
     grading = workflow.grading()
     if "sandbox" in grading:
-        print(f"sandbox: {grading['sandbox']['trust']}", file=sys.stderr, flush=True)
+        to_stderr(f"sandbox: {grading['sandbox']['trust']}")
     return grading

@@ -82,8 +82,7 @@ def read_stored(options: Options) -> StoredEpisodes:
             f"expected the directory of an evaluation or a training run, got {folder}: it has no "
             "run.json"
         )
-    read = read_evaluation if is_evaluation(folder) else read_training
-    stored = read(folder, options)
+    stored = (read_evaluation if is_evaluation(folder) else read_training)(folder, options)
     if not stored.episodes:
         raise UsageError(f"{folder} has no stored episodes: nothing can be judged again")
     return stored
@@ -109,8 +108,8 @@ def read_evaluation(folder: Path, options: Options) -> StoredEpisodes:
         problems = replace(problems, sandbox=options.sandbox or usable_tier(record["grading"]))
     specs = tuple(settings["policies"]["policy"])
     workflow = build_played("regrade", settings["workflow"], None, problems, specs)
-    episodes = read_saved(folder / "episodes.jsonl")
-    return StoredEpisodes(str(folder), workflow, episodes, recorded_grader(record))
+    episodes, provenance = read_saved(folder / "episodes.jsonl"), record.get("provenance", {})
+    return StoredEpisodes(str(folder), workflow, episodes, str(provenance.get("grader", "")))
 
 
 def read_training(folder: Path, options: Options) -> StoredEpisodes:
@@ -130,8 +129,7 @@ def read_training(folder: Path, options: Options) -> StoredEpisodes:
     if "sandbox" in data.grading:
         config = replace(config, sandbox=options.sandbox or usable_tier(data.grading))
     workflow, _ = with_prompts(config)
-    episodes = read_saved(files[step])
-    grader = recorded_grader({"provenance": data.provenance})
+    episodes, grader = read_saved(files[step]), str(data.provenance.get("grader", ""))
     return StoredEpisodes(f"{folder}, step {step}", workflow, episodes, grader)
 
 
@@ -142,11 +140,6 @@ def refuse_others(folder: Path, played: str | None) -> None:
             f"the episodes in {folder} were played by {played}, whose own results are not stored: "
             "regrade judges workflows with a task"
         )
-
-
-def recorded_grader(record: Mapping[str, Any]) -> str:
-    """Digest of the grader in a record; empty: an older record."""
-    return str(record.get("provenance", {}).get("grader", ""))
 
 
 def lines(stored: StoredEpisodes, result: Regrading, seconds: float) -> Iterator[str]:
@@ -177,13 +170,12 @@ def lines(stored: StoredEpisodes, result: Regrading, seconds: float) -> Iterator
 
 def as_json(stored: StoredEpisodes, result: Regrading) -> dict[str, Any]:
     """The result as plain values."""
+    then, now = result.accuracies() if result.scores else (None, None)
     return {
         "source": stored.title,
         "grader": {"then": stored.grader or None, "now": grader_digest()},
         "states": {state: result.count(state) for state in get_args(State)},
-        "accuracy": dict(zip(("then", "now"), result.accuracies(), strict=True))
-        if result.scores
-        else None,
+        "accuracy": {"then": then, "now": now} if result.scores else None,
         "interval": result.interval() if result.scores else None,
         "episodes": [asdict(row) for row in result.episodes],
     }

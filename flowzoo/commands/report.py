@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowzoo.agents.evaluation.summary import is_evaluation
+from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.shared import CodeOptions, check_folder
 from flowzoo.errors import UsageError
 
@@ -64,11 +64,9 @@ def report_evaluation(options: Options) -> int:
     name = f"against-{options.against.resolve().name}.html" if options.against else "report.html"
     out = Path(options.out or folder / name)
     check_places(out, options)
-    page, *beside = write_evaluation(
-        folder, out, against=options.against, episodes=options.episodes
-    )
-    print(f"report  {page}")
-    for transcripts in beside:
+    pages = write_evaluation(folder, out, against=options.against, episodes=options.episodes)
+    print(f"report  {pages[0]}")
+    for transcripts in pages[1:]:
         print(f"        and its transcripts in {transcripts}")
     return 0
 
@@ -110,19 +108,15 @@ def report_runs(options: Options) -> int:
 
     def tell(name: str) -> None:
         if several:  # a single run is read quickly
-            print(f"reading {name}", file=sys.stderr)
+            to_stderr(f"reading {name}")
 
     written = write_report(
         paths, out, episodes=options.episodes, overview=options.overview, on_run=tell
     )
-    left_out = find_evaluations(paths)
-    if left_out:
+    if left_out := find_evaluations(paths):
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
-        names = ", ".join(map(str, left_out[:3]))
-        print(
-            f"note: left out evaluations, which are not training runs: {names}{more}",
-            file=sys.stderr,
-        )
+        names = f"{', '.join(map(str, left_out[:3]))}{more}"
+        to_stderr(f"note: left out evaluations, which are not training runs: {names}")
     print(f"report  {written[0]}")
     if len(written) > 1:
         print(f"        and {len(written) - 1} pages in {written[1].parent}")

@@ -79,27 +79,24 @@ def check(options: Check) -> int:
     """Run the suite and print the findings."""
     with Sandbox(options.backend, workers=1, options=_docker_options(options)) as sandbox:
         findings = run_suite(sandbox)
-        results = _print_rows(findings) if options.json else _print_table(findings, sandbox)
+        results: list[ProbeResult] = []
+        if options.json:
+            for finding in findings:
+                print(json.dumps(finding._asdict()), flush=True)
+                results.append(finding)
+        else:
+            results = _print_table(findings, sandbox)
     return int(any(finding.promised and not finding.ok for finding in results))
 
 
 def _docker_options(options: Check) -> dict[str, Any] | None:
-    given = {"image": options.image, "runtime": options.runtime}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if options.user != "root":
-        chosen["user"] = options.user
+    user = None if options.user == "root" else options.user
+    given = {"image": options.image, "runtime": options.runtime, "user": user}
+    chosen = {name: value for name, value in given.items() if value is not None}
     if chosen and options.backend != "docker":
         names = ", ".join(f"--{name}" for name in chosen)
         raise UsageError(f"{names}: only with --backend docker, got --backend {options.backend}.")
     return chosen or None
-
-
-def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
-    results = []
-    for finding in findings:
-        print(json.dumps(finding._asdict()), flush=True)
-        results.append(finding)
-    return results
 
 
 def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[ProbeResult]:
@@ -114,8 +111,7 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
     console.print(table)
     counts = Counter(_verdict(finding)[0] for finding in results)
     console.print(", ".join(f"{count} {word}" for word, count in counts.items()))
-    limits = backend_spec(sandbox.tier).limitations
-    if limits:
+    if limits := backend_spec(sandbox.tier).limitations:
         console.print(f"What the tier {sandbox.tier} cannot promise:")
     for limit in limits:
         console.print(Text(f"  - {limit.text}"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
+from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count
 from flowzoo.envs.episode.watchdog import watch
@@ -68,17 +67,12 @@ def run(options: Options) -> int:
     policies, seed = options.policies, options.problems.seed
     with opened, open_policy_map(workflow, policies, seed) as policy_map:
         service = TeamService(
-            workflow,
-            policy_map,
-            temperature=policies.temperature,
-            top_p=policies.top_p,
-            limits=limits,
-            api_key=key,
-        )
-        tell = partial(print, file=sys.stderr, flush=True)
+            workflow, policy_map, temperature=policies.temperature, top_p=policies.top_p,
+            limits=limits, api_key=key,
+        )  # fmt: skip
         server = TeamServer(service, opened, options.grace, lambda: print(line, flush=True))
         line = f"serving {', '.join(service.team.models)} at {server.url}/v1 (Ctrl-C ends it)"
-        with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(tell):
+        with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(to_stderr):
             asyncio.run(server.run_until_stopped())
     return 0
 
@@ -93,9 +87,8 @@ def check_options(options: Options) -> None:
     check_count("max-waiting", options.max_waiting, 0)
     check_number("--seconds", options.seconds, 0.001)
     check_number("--grace", options.grace, 0, 3600)
-    problems = options.problems
     for name in REFUSED:
-        if getattr(problems, name):
+        if getattr(options.problems, name):
             label = name.replace("_", "-")
             raise UsageError(
                 f"--{label} is for problems, but requests contain the problems: leave it out"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.problems import grading_of
-from flowzoo.commands.progress.shown import step_progress
+from flowzoo.commands.progress.shown import step_progress, to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import (
     check_start,
@@ -60,19 +59,17 @@ def run(options: Options) -> int:
     check_start("sft", options.settings)
     check_settings(options.settings)
     trainer: SupervisedTrainer | None = None
-    root = Path(options.settings.directory)
+    root = options.settings.directory
 
     def kept() -> str:
-        if trainer is None:
-            return kept_of_run(root, None, None, options.restart)
-        return kept_of_run(root, trainer.step, trainer.steps, options.restart)
+        step, steps = (trainer.step, trainer.steps) if trainer else (None, None)
+        return kept_of_run(root, step, steps, options.restart)
 
     with interruptible(kept):
         trainer = open_trainer(options)
         if trainer.step >= 0:
             print(f"resuming {trainer.run.root} after step {trainer.step}", flush=True)
-        steps, done = trainer.steps, trainer.step
-        with step_progress(steps, done, step_note, evaluation_line) as on_step:
+        with step_progress(trainer.steps, trainer.step, step_note, evaluation_line) as on_step:
             summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
@@ -97,7 +94,7 @@ def check_settings(config: SftConfig) -> None:
 
 
 def open_trainer(options: Options) -> SupervisedTrainer:
-    """Open the trainer; return it with the facts about its data."""
+    """Open the trainer, and print the facts about its data."""
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
@@ -108,23 +105,19 @@ def open_trainer(options: Options) -> SupervisedTrainer:
     if not options.json:
         print_data(trainer.counts.plain())
     for note in trainer.notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
+        to_stderr(f"note: {note}")
     return trainer
 
 
 def print_data(data: Mapping[str, Any]) -> None:
     """Print the used amount of transcripts, and skipped parts by reason."""
     print(f"episodes  {data['episodes']:,}, kept {data['kept']:,}{reasons(data['left_out'])}")
-    print(
-        f"replies   {data['replies']:,} in these, trained on {data['trained']:,}"
-        f"{reasons(data['replies_left_out'])}"
-    )
+    left_out = reasons(data["replies_left_out"])
+    print(f"replies   {data['replies']:,} in these, trained on {data['trained']:,}{left_out}")
     print(f"          {data['held_out']:,} held out")
     if data["compared"]:
-        print(
-            f"          {data['as_sampled']:,} of {data['compared']:,} have as many tokens as when "
-            "they were sampled"
-        )
+        share = f"{data['as_sampled']:,} of {data['compared']:,}"
+        print(f"          {share} have as many tokens as when they were sampled")
 
 
 def reasons(counts: Mapping[str, int]) -> str:
@@ -138,10 +131,8 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
     print(f"{summary['workflow']}, policies: {policies}")
     if "loss_before" in summary:
-        print(
-            f"held-out loss {summary['loss_before']:.3f} -> {summary['loss_after']:.3f} nats a "
-            f"token{overfitting_note(summary)}"
-        )
+        losses = f"{summary['loss_before']:.3f} -> {summary['loss_after']:.3f}"
+        print(f"held-out loss {losses} nats a token{overfitting_note(summary)}")
     if "gain" in summary:
         print(held_out_line(summary))
         print(f"measured on {protocol_line(summary['protocol'])}")

@@ -43,21 +43,18 @@ def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) 
 def check_folder(option: str, folder: str | Path, given: str | Path = "") -> None:
     """Check that a directory can be created and written before starting work."""
     path, given = Path(folder), given or folder
+    label = f"--{option} {given}"
     try:
         there = next(
             parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
         )
         if not there.is_dir():
-            raise UsageError(
-                f"--{option} {given}: {there} exists and is a file: choose another directory"
-            )
-        usable = os.access(there, os.W_OK | os.X_OK)
+            raise UsageError(f"{label}: {there} exists and is a file: choose another directory")
+        is_usable = os.access(there, os.W_OK | os.X_OK)
     except OSError as error:
-        raise UsageError(
-            f"--{option} {given}: {error.strerror}. Choose another directory."
-        ) from error
-    if not usable:
-        raise UsageError(f"--{option} {given}: {there} is read-only. Choose another directory.")
+        raise UsageError(f"{label}: {error.strerror}. Choose another directory.") from error
+    if not is_usable:
+        raise UsageError(f"{label}: {there} is read-only. Choose another directory.")
 
 
 def check_start(command: str, settings: TrainConfig | SftConfig) -> None:
@@ -120,10 +117,9 @@ def points(gain: Mapping[str, float]) -> str:
 def program_name() -> str:
     """Command for this program: `flowzoo`, or its path if another program has that name."""
     # `make train` runs it in an environment without activating it.
-    script, installed_script = Path(sys.argv[0]), shutil.which("flowzoo")
-    if script.name != "flowzoo" or (
-        installed_script and Path(installed_script).resolve() == script.resolve()
-    ):
+    script, installed = Path(sys.argv[0]), shutil.which("flowzoo")
+    is_installed_one = installed and Path(installed).resolve() == script.resolve()
+    if script.name != "flowzoo" or is_installed_one:
         return "flowzoo"
     return shlex.quote(str(script))
 

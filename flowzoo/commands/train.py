@@ -20,7 +20,7 @@ from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.agents.pocket import NAMES, pocket_options, pocket_task, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.progress.shown import step_progress
+from flowzoo.commands.progress.shown import step_progress, to_stderr
 from flowzoo.commands.progress.stopping import STOP, interruptible
 from flowzoo.commands.shared import (
     CodeOptions,
@@ -36,7 +36,6 @@ from flowzoo.errors import UsageError
 from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
-    from flowzoo.baselines.settings.deviations import PublishedField
     from flowzoo.baselines.training.trainer import Trainer
 
 
@@ -61,69 +60,6 @@ class Options:
     """Print the final summary, or the `deviations`, as one JSON object instead of text."""
 
 
-@dataclass(frozen=True)
-class TrainStart:
-    """A run as the command line gives it: its settings, and what becomes of an earlier run."""
-
-    settings: TrainConfig
-    restart: bool = False
-    accept_base: bool = False
-
-    def check(self) -> None:
-        """Reject invalid settings and problems before loading a model."""
-        from flowzoo.baselines.settings.preflight import check_held_out, preflight
-        from flowzoo.baselines.training.difficulty import trainable
-
-        check_start("train", self.settings)
-        task = preflight(self.settings).workflow.task
-        check_held_out(self.settings, task)
-        trainable(self.settings, task)
-
-    def deviations(self, config: str) -> list[PublishedField]:
-        """Compare the settings with what was published for the bundled ones of that name."""
-        from flowzoo.baselines.settings.deviations import deviations
-
-        if not config:
-            raise UsageError(
-                "--deviations compares bundled settings with the published ones: name them with "
-                "--config, e.g. paper/voting-math"
-            )
-        return deviations(config, self.settings)
-
-    def open(self) -> Trainer:
-        """Import the modules of a run, mostly torch and transformers, and open the run."""
-        atexit.register(thaw)
-        with pause_collection(freeze=True):
-            quiet_transformers()
-            from flowzoo.baselines.training.build import start_run
-            from flowzoo.baselines.training.trainer import Trainer
-
-        return Trainer(start_run(self.settings, restart=self.restart, accept_base=self.accept_base))
-
-    def follow(self) -> int:
-        """Train as a rank without output."""
-        STOP.quiet = True
-        logging.getLogger("flowzoo").setLevel(logging.ERROR)
-        self.open().train()
-        return 0
-
-    def train(self) -> Mapping[str, Any]:
-        """Train with notes and progress, and return the summary."""
-        trainer: Trainer | None = None
-        root, steps = Path(self.settings.directory), self.settings.steps
-
-        def kept() -> str:
-            done = None if trainer is None else trainer.run.state.step
-            return kept_of_run(root, done, steps, self.restart)
-
-        with interruptible(kept):
-            trainer = self.open()
-            tell_start(trainer)
-            done = trainer.run.state.step
-            with step_progress(steps, done, step_note, evaluation_line) as on_step:
-                return trainer.train(on_step)
-
-
 def read_config(name: str) -> Options:
     """Read the settings of a file as defaults of the command line."""
     return Options(settings=load_config(name, workflow=""), config=name)
@@ -131,33 +67,78 @@ def read_config(name: str) -> Options:
 
 def run(options: Options) -> int:
     """Train and print the summary."""
-    start = TrainStart(options.settings, options.restart, options.accept_base)
     if options.deviations:
-        print_deviations(start.deviations(options.config), as_json=options.json)
+        print_deviations(options)
         return 0
-    start.check()
-    if start.settings.backend == "torchrun":
+    settings = options.settings
+    check_settings(settings)
+    if settings.backend == "torchrun":
         if "RANK" not in os.environ:
-            return start_ranks(start.settings.ranks)
-        if os.environ["RANK"] != "0":
-            return start.follow()
-    summary = start.train()
+            return start_ranks(settings.ranks)
+        if os.environ["RANK"] != "0":  # without output
+            STOP.quiet = True
+            logging.getLogger("flowzoo").setLevel(logging.ERROR)
+            open_trainer(options).train()
+            return 0
+    trainer: Trainer | None = None
+
+    def kept() -> str:
+        done = None if trainer is None else trainer.run.state.step
+        return kept_of_run(settings.directory, done, settings.steps, options.restart)
+
+    with interruptible(kept):
+        trainer = open_trainer(options)
+        tell_start(trainer)
+        done = trainer.run.state.step
+        with step_progress(settings.steps, done, step_note, evaluation_line) as on_step:
+            summary = trainer.train(on_step)
     if options.json:
         print(json.dumps(summary))
     else:
-        print_summary(summary, start.settings.directory)
+        print_summary(summary, settings.directory)
     return 0
 
 
-def print_deviations(rows: Sequence[PublishedField], *, as_json: bool) -> None:
+def check_settings(config: TrainConfig) -> None:
+    """Reject invalid settings and problems before loading a model."""
+    from flowzoo.baselines.settings.preflight import check_held_out, preflight
+    from flowzoo.baselines.training.difficulty import trainable
+
+    check_start("train", config)
+    task = preflight(config).workflow.task
+    check_held_out(config, task)
+    trainable(config, task)
+
+
+def open_trainer(options: Options) -> Trainer:
+    """Import the modules of a run, mostly torch and transformers, and open the run."""
+    atexit.register(thaw)
+    with pause_collection(freeze=True):
+        quiet_transformers()
+        from flowzoo.baselines.training.build import start_run
+        from flowzoo.baselines.training.trainer import Trainer
+
+    restart, accept_base = options.restart, options.accept_base
+    return Trainer(start_run(options.settings, restart=restart, accept_base=accept_base))
+
+
+def print_deviations(options: Options) -> None:
     """Print the published settings of a bundled configuration and what this command would set."""
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from flowzoo.baselines.settings.deviations import deviations
+
+    if not options.config:
+        raise UsageError(
+            "--deviations compares bundled settings with the published ones: name them with "
+            "--config, e.g. paper/voting-math"
+        )
+    rows = deviations(options.config, options.settings)
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return
     table = Table(box=None, pad_edge=False)
     for name in ("field", "published", "ours", "reason", "source"):
         table.add_column(name, overflow="fold")
@@ -202,14 +183,12 @@ def tell_start(trainer: Trainer) -> None:
 
     run = trainer.run
     grading_of(run.workflow)
-    note = pocket_note(run.workflow, run.config.model)
-    if note:
-        print(note, file=sys.stderr, flush=True)
+    if note := pocket_note(run.workflow, run.config.model):
+        to_stderr(note)
     for note in trainer.notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
+        to_stderr(f"note: {note}")
     if run.plan.by_model:
-        line = defaults_line(run.plan.by_model, run.plan.sources)
-        print(line, file=sys.stderr, flush=True)
+        to_stderr(defaults_line(run.plan.by_model, run.plan.sources))
     state, root = run.state, run.directory.root
     if state.finished:
         more = (
@@ -277,10 +256,8 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     if summary["stopped"]:
         print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")
-    print(
-        f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
-        f"{summary['minutes']:.1f} minutes"
-    )
+    tokens = f"{summary['training_tokens']:,} sampled tokens"
+    print(f"{summary['steps']} steps, {tokens}, {summary['minutes']:.1f} minutes")
     for item in summary["warnings"]:
         steps = summary["steps"] + (item["first"] == 0)  # step 0 is the evaluation before training
         print(f"warning      {item['text']} [at {item['steps']} of {steps} steps]")
@@ -290,15 +267,10 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
     print(f"report       {program_name()} report {shlex.quote(str(root))}")
-    print(best_line(summary, root))
-
-
-def best_line(summary: Mapping[str, Any], root: Path) -> str:
-    """The best evaluation, its step, and its checkpoint if it has one."""
-    step = summary["best_step"]
-    folder = root / "checkpoints" / f"step-{step:08d}"
+    best = summary["best_step"]
+    folder = root / "checkpoints" / f"step-{best:08d}"
     where = folder if folder.is_dir() else "no checkpoint of it (see --checkpoint-every)"
-    return f"best         {100 * summary['accuracy_best']:.1f} % at step {step}: {where}"
+    print(f"best         {100 * summary['accuracy_best']:.1f} % at step {best}: {where}")
 
 
 def _with_interval(value: Sequence[float | None]) -> str:

@@ -165,11 +165,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._stall = _cancel(self._stall)
 
     def _make_room(self) -> None:
-        others: list[Any] = [
-            other
-            for other in self.connections
-            if other is not self and not other.transport.is_closing()
-        ]
+        connections: list[Any] = [other for other in self.connections if other is not self]
+        others = [other for other in connections if not other.transport.is_closing()]
         if len(others) < self.front.most_connections:
             return
         idle = [other for other in others if other.is_idle]

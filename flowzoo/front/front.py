@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
-from flowzoo.front.address import is_local
 from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
-from flowzoo.front.request import (
-    MOST_INCOMING,
-    HttpReply,
-    HttpRequest,
-    json_reply,
-    refusal_reply,
-)
+from flowzoo.front.request import MOST_INCOMING, HttpReply, HttpRequest, Receive, Send, json_reply
 from flowzoo.front.tally import Tally
 from flowzoo.provenance import redact
 
 Handler = Callable[[HttpRequest], Awaitable[HttpReply]]
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d*)?", re.IGNORECASE)
 _log = logging.getLogger("flowzoo")
 
 
@@ -53,7 +50,7 @@ class Front:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer a request."""
         start, status = time.perf_counter(), 499  # the client has left
         request = HttpRequest(scope, receive, self._room)
@@ -76,11 +73,12 @@ class Front:
             return await self._handler(request)(request)
         except RefusalError as error:
             self.note_refused(request, error)
-            return refusal_reply(error)
+            refusal = error
         except ClientGoneError:
             raise
         except Exception as error:
-            return refusal_reply(failure(error))
+            refusal = failure(error)
+        return json_reply(refusal.status, refusal.body(), refusal.headers)
 
     def _handler(self, request: HttpRequest) -> Handler:
         method, path = request.method, request.path
@@ -89,9 +87,8 @@ class Front:
             if handler := self.routes.get(f"{method} {name}"):
                 return handler
         pairs = [route.split(" ") for route in self.routes]
-        allowed = [other for other, name in pairs if name in names]
         message = f"There is no {method} {path:.200}: there are {', '.join(self.routes)}."
-        if allowed:
+        if allowed := [other for other, name in pairs if name in names]:
             headers = {"Allow": ", ".join(allowed)}
             raise RefusalError(405, "method_not_allowed", message, headers=headers)
         raise RefusalError(404, "unknown_url", message)
@@ -103,6 +100,17 @@ class Front:
     async def _metrics(self, request: HttpRequest) -> HttpReply:
         gauges = {"http_connections": len(self.connections), **self.gauges()}
         return HttpReply(200, self.tally.text(gauges).encode(), "text/plain; version=0.0.4")
+
+
+@functools.lru_cache(64)
+def is_local(host: str) -> bool:
+    """True if the header `Host` names this machine."""
+    match = _HOST.fullmatch(host)
+    name = (match[1] or match[2]).lower() if match else ""
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def check_local(request: HttpRequest) -> None:

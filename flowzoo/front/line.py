@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any
 
 from flowzoo.front.refusal import ClientGoneError, RefusalError
 
@@ -38,7 +37,7 @@ class WaitingLine:
         headers = {"Retry-After": str(self.retry_s)}
         return RefusalError(status, "too_many_requests", f"{message}: try again.", headers=headers)
 
-    async def enter(self, count: int, departure: asyncio.Future[Any], seconds: float) -> None:
+    async def enter(self, count: int, departure: asyncio.Future[None], seconds: float) -> None:
         """Wait for slots, which `leave` gives back.
 
         Raises:
@@ -77,7 +76,7 @@ class WaitingLine:
         self._move()
 
     @asynccontextmanager
-    async def slot(self, departure: asyncio.Future[Any], seconds: float) -> AsyncIterator[None]:
+    async def slot(self, departure: asyncio.Future[None], seconds: float) -> AsyncIterator[None]:
         """Hold a slot."""
         await self.enter(1, departure, seconds)
         start = monotonic()

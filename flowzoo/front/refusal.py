@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from flowzoo.provenance import redact
 
@@ -52,13 +52,13 @@ class BodyRoom:
         self.held += count
 
 
-def wrong(expected: str, value: Any, param: str | None) -> RefusalError:
+def wrong(expected: str, value: object, param: str | None) -> RefusalError:
     """Make the error for a value of the wrong type."""
     subject = f"`{param}`" if param else "The body"
     message = f"{subject} must be {expected}, got {type(value).__name__}."
     return RefusalError(400, "invalid_type", message, param)
 
 
-def refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> NoReturn:
     """Raise `ValueError` for NaN and infinities, which Python's JSON parser accepts."""
     raise ValueError(f"{name} is not a JSON number")

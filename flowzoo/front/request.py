@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flowzoo.front.refusal import BodyRoom, ClientGoneError, RefusalError
 
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, object]], Awaitable[None]]
 BODY_S = 60.0
 """Most seconds of the body of a request, from the end of its header."""
 MOST_INCOMING = 2**28
@@ -19,7 +21,7 @@ _PIECE = 2**16  # bytes of a reply that are written at once
 class HttpRequest:
     """A request whose header was read."""
 
-    def __init__(self, scope: Mapping[str, Any], receive: Any, room: BodyRoom) -> None:
+    def __init__(self, scope: Mapping[str, Any], receive: Receive, room: BodyRoom) -> None:
         """Take the scope and the channel of an ASGI application, and the room for bodies."""
         self.method, self.path, self.state = scope["method"], scope["path"], scope["state"]
         self.query = scope["query_string"].decode("latin-1")
@@ -59,7 +61,7 @@ class HttpRequest:
             for room, count in zip(rooms, held, strict=True):
                 room.held -= count
 
-    async def _read(self, most: int, rooms: tuple[BodyRoom, ...], held: list[int]) -> bytes:
+    async def _read(self, most: int, rooms: Sequence[BodyRoom], held: list[int]) -> bytes:
         too_large = RefusalError(413, "request_too_large", f"The request exceeds {most:,} bytes.")
         if int(self.header(b"content-length") or 0) > most:
             raise too_large
@@ -106,7 +108,7 @@ class HttpReply(NamedTuple):
     parts: AsyncIterator[bytes] | None = None
     """Sent before `body`, as they come."""
 
-    async def send(self, send: Any) -> None:
+    async def send(self, send: Send) -> None:
         """Send it to an ASGI server."""
         fields = {"content-type": self.kind, **self.headers}
         if self.parts is None:
@@ -122,11 +124,6 @@ class HttpReply(NamedTuple):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
-def json_reply(status: int, body: Any, headers: Mapping[str, str] | None = None) -> HttpReply:
+def json_reply(status: int, body: object, headers: Mapping[str, str] | None = None) -> HttpReply:
     """A reply with a JSON body."""
     return HttpReply(status, json.dumps(body).encode(), headers=headers or {})
-
-
-def refusal_reply(error: RefusalError) -> HttpReply:
-    """The reply to a request that is refused."""
-    return json_reply(error.status, error.body(), error.headers)

@@ -10,9 +10,7 @@ class Tally:
     """Numbers and times of requests, without anything that a client sent."""
 
     def __init__(self) -> None:
-        self.statuses = Counter[int]()
-        self.drops = Counter[str]()
-        self.seconds = 0.0
+        self.statuses, self.drops, self.seconds = Counter[int](), Counter[str](), 0.0
 
     def add(self, status: int, seconds: float = 0.0) -> None:
         """Count a request."""

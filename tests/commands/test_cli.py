@@ -1,10 +1,12 @@
 import contextlib
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from processes import run_python
@@ -75,13 +77,20 @@ def test_no_words_print_the_help(capsys):
     assert "usage: flowzoo" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit) as end:
-        cli.main([*name.split(), "--help"])
+@cache
+def help_of(name: str) -> str:
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as end:
+            cli.main([*name.split(), "--help"])
     assert not end.value.code
-    blocks = re.split(r"(?m)^  (?=--?[a-z])", capsys.readouterr().out)[1:]
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_documents_every_option(name):
+    blocks = re.split(r"(?m)^  (?=--?[a-z])", help_of(name))[1:]
     assert len(blocks) >= 3
     for block in blocks:
         prose = re.sub(r"^(-h, )?--\S+( \[?[{A-Z]\S*( \.\.\.\]| FLOAT)?)?", "", block)
@@ -96,36 +105,25 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
         ("filter", "Split of the problems. (default: train)"),
     ],
 )
-def test_help_tells_one_default(command, text, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([command, "--help"])
-    row = capsys.readouterr().out.partition("  --split ")[2].partition("  --seed ")[0]
+def test_help_tells_one_default(command, text):
+    row = help_of(command).partition("  --split ")[2].partition("  --seed ")[0]
     assert text in " ".join(row.split())
     assert row.count("default:") == 1
 
 
-@pytest.mark.parametrize("name", ["play", "prompts", "eval", "filter", "sft", "train", "serve"])
-def test_help_names_both_forms_of_a_workflow_of_ones_own(name, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([name, "--help"])
-    arguments = capsys.readouterr().out.partition("arguments:")[2].partition("options:")[0]
-    assert "module:Class" in arguments
-    assert "file.py:Class" in arguments
+def test_help_names_both_forms_of_a_workflow_of_ones_own():
+    for name in ("play", "prompts", "eval", "filter", "sft", "train", "serve"):
+        arguments = help_of(name).partition("arguments:")[2].partition("options:")[0]
+        assert "module:Class" in arguments, name
+        assert "file.py:Class" in arguments, name
 
 
-@pytest.mark.parametrize(
-    ("name", "usage"),
-    [
-        ("export", "export [OPTIONS] RUN --out PATH"),
-        ("dataset", "dataset [OPTIONS] FOLDER [FOLDER ...] --out PATH"),
-        ("filter", "filter [OPTIONS] [WORKFLOW] --out PATH"),
-        ("eval", "eval [OPTIONS] [WORKFLOW]"),
-    ],
-)
-def test_the_usage_line_has_the_required_options(name, usage, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([name, "--help"])
-    assert capsys.readouterr().out.startswith(f"usage: flowzoo {usage}\n")
+def test_the_usage_line_has_the_required_options():
+    for usage in (
+        "export [OPTIONS] RUN --out PATH", "dataset [OPTIONS] FOLDER [FOLDER ...] --out PATH",
+        "filter [OPTIONS] [WORKFLOW] --out PATH", "eval [OPTIONS] [WORKFLOW]",
+    ):  # fmt: skip
+        assert help_of(usage.split()[0]).startswith(f"usage: flowzoo {usage}\n")
 
 
 @pytest.mark.usual(1)
@@ -288,14 +286,10 @@ def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
     assert re.match(figures + usual, details["matrix products"])
 
 
-def test_doctor_says_what_is_missing(monkeypatch):
+def test_doctor_says_what_is_missing_and_finds_two_builds_of_vllm(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None)
     row = doctor.optional_row("torch", "train")
-    assert not row.ok
-    assert row.remedy == remedy("train")
-
-
-def test_doctor_finds_two_builds_of_vllm(monkeypatch):
+    assert (row.ok, row.remedy) == (False, remedy("train"))
     monkeypatch.setattr(doctor, "_version", lambda name: "0.32.0")
     row = doctor.vllm_row()
     assert not row.ok

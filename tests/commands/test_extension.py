@@ -163,11 +163,11 @@ def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
         "from flowzoo.envs import make_env, make_workflow\n"
         "from flowzoo.envs.tasks import make_task\n"
         "from flowzoo.envs.testing import check_task, check_workflow\n"
-        "from flowzoo.commands.doctor import _plugins\n"
+        "from flowzoo.commands.doctor import examine\n"
         "check_task(make_task('reversal', length=3))\n"
         "check_workflow(make_workflow('relay', length=5))\n"
         "assert make_env('relay_v0').metadata['name'] == 'relay_v0'\n"
-        "print([(row.name, row.ok, row.detail) for row in _plugins()])"
+        "print([(row.name, row.ok, row.detail) for row in examine()])"
     )
     texts = python(site, ["-c", code], tmp_path)
     assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal, engine echo')" in texts

@@ -13,8 +13,7 @@ import pytest
 from processes import wait_for
 
 from flowzoo.errors import UsageError
-from flowzoo.front.address import is_local
-from flowzoo.front.front import Front
+from flowzoo.front.front import Front, is_local
 from flowzoo.front.refusal import RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
 from flowzoo.front.server import FrontServer, bind

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from flowzoo.declared import NonNegative, Positive, check_declared
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
-from flowzoo.front.address import is_local
+from flowzoo.front.front import is_local
 from flowzoo.permission import PERMISSION
 
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
 from flowzoo.agents.serving.parameters import NEUTRAL, OBEYED, read_request
 from flowzoo.agents.serving.questions import TeamAnswer
-from flowzoo.agents.serving.replies import ReplyStream, completion, reply_head
+from flowzoo.agents.serving.replies import ReplyStream, completion
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
 from flowzoo.envs.door.openapi import describe
 from flowzoo.envs.door.wire import NOTES, event, model_list
 from flowzoo.front.front import Front
-from flowzoo.front.refusal import ClientGoneError, RefusalError
+from flowzoo.front.refusal import RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
 
 
@@ -51,11 +50,10 @@ class TeamFront(Front):
         service = self.service
         limits = service.limits
         raw = await request.body(limits.request_bytes, seconds=limits.seconds)
-        opened = await service.begin(read_request(raw, service.team), request.departure)
-        if opened.request.stream:
-            parts = streamed(service, opened, request)
-            return HttpReply(200, b"", "text/event-stream", parts=parts)
-        return await answered(service, opened, request)
+        pending = await service.begin(read_request(raw, service.team), request.departure)
+        if pending.request.stream:
+            return HttpReply(200, b"", "text/event-stream", parts=reply_events(pending))
+        return await full_reply(pending)
 
     async def _models(self, request: HttpRequest) -> HttpReply:
         return json_reply(200, model_list(self.service.team.models))
@@ -72,39 +70,25 @@ class TeamFront(Front):
         return json_reply(200, describe("flowzoo serve", kinds, NEUTRAL, models, one_model=True))
 
 
-@contextmanager
-def attended(opened: PendingAnswer, request: HttpRequest) -> Iterator[None]:
-    """Drop an open request when its client leaves, and in any case at the end."""
-    request.departure.add_done_callback(
-        lambda done: None if done.cancelled() else opened.fail(ClientGoneError())
-    )
-    with opened:
-        yield
-
-
-async def answered(service: TeamService, opened: PendingAnswer, request: HttpRequest) -> HttpReply:
+async def full_reply(pending: PendingAnswer) -> HttpReply:
     """The response to an open request, with its answers."""
     answers: dict[int, TeamAnswer] = {}
-    with attended(opened, request):
-        async for item in opened.news():
+    with pending:
+        async for item in pending.news():
             if item is not None and isinstance(item[1], TeamAnswer):
                 answers[item[0]] = item[1]
-    ask, choices = opened.request, [answers[index] for index in sorted(answers)]
-    by_team = ask.model == service.workflow.name
-    return json_reply(200, completion(reply_head(ask), ask, choices, by_team))
+    choices = [answers[index] for index in sorted(answers)]
+    return json_reply(200, completion(pending.request, choices, pending.by_team))
 
 
-async def streamed(
-    service: TeamService, opened: PendingAnswer, request: HttpRequest
-) -> AsyncIterator[bytes]:
+async def reply_events(pending: PendingAnswer) -> AsyncIterator[bytes]:
     """The events of an open request: the turns of the roles as they come, then the answers."""
-    by_team = opened.request.model == service.workflow.name
-    stream, completions = ReplyStream(opened.request, by_team), []
-    with attended(opened, request):
+    stream, completions = ReplyStream(pending.request, pending.by_team), []
+    with pending:
         try:
             for start in stream.start():
                 yield start
-            async for item in opened.news():
+            async for item in pending.news():
                 if item is None:
                     yield b": the workflow is playing\n\n"
                 elif isinstance(item[1], TeamAnswer):

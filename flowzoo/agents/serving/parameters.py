@@ -110,10 +110,8 @@ def _check_sampling(body: Mapping[str, Any], team: Team) -> None:
     # The policies of a team sample as they were trained; what is asked for must be that.
     for name, value in (("temperature", team.temperature), ("top_p", team.top_p)):
         if body.get(name) not in (None, value):
-            option = name.replace("_", "-")
-            message = (
-                f"`{name}` is {value:g} for all requests (--{option}), got {body[name]!r:.40}."
-            )
+            option, got = name.replace("_", "-"), f"{body[name]!r:.40}"
+            message = f"`{name}` is {value:g} for all requests (--{option}), got {got}."
             raise RefusalError(400, "unsupported_value", message, name)
 
 
@@ -132,11 +130,8 @@ def _cap(body: Mapping[str, Any], by_team: bool) -> int | None:
             "has a limit of its own: give `max_tokens`, the most tokens of one reply."
         )
         raise RefusalError(400, "unsupported_parameter", message, "max_completion_tokens")
-    caps = [
-        _number(body, name, 1, 2**31)
-        for name in ("max_tokens", "max_completion_tokens")
-        if body.get(name) is not None
-    ]
+    names = ("max_tokens", "max_completion_tokens")
+    caps = [_number(body, name, 1, 2**31) for name in names if body.get(name) is not None]
     return min(caps, default=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.serving.parameters import ServedRequest
@@ -16,17 +16,10 @@ from flowzoo.envs.text import encodable
 NO_ANSWER = "The workflow ended without an answer: its replies could not be read as one."
 
 
-class ReplyHead(NamedTuple):
-    """The fields that all objects of a reply share."""
-
-    id: str
-    created: int
-    model: str
-
-
-def reply_head(request: ServedRequest) -> ReplyHead:
-    """The head of a new reply."""
-    return ReplyHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)
+def reply_head(request: ServedRequest, kind: str) -> dict[str, Any]:
+    """The fields that all objects of a new reply share."""
+    name, created = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
+    return {"id": name, "created": created, "model": request.model, "object": kind}
 
 
 def usage(completions: Iterable[Completion]) -> dict[str, int] | None:
@@ -41,7 +34,7 @@ def usage(completions: Iterable[Completion]) -> dict[str, int] | None:
 
 
 def completion(
-    head: ReplyHead, request: ServedRequest, answers: Sequence[TeamAnswer], by_team: bool
+    request: ServedRequest, answers: Sequence[TeamAnswer], by_team: bool
 ) -> dict[str, Any]:
     """A reply as one object."""
     choices = []
@@ -49,17 +42,10 @@ def completion(
         text, finish = until(answer.text or "", request.stop, answer.finish)
         refusal = NO_ANSWER if answer.text is None else None
         message = {"role": "assistant", "content": text, "refusal": refusal}
-        choices.append(
-            {
-                "index": index,
-                "message": message,
-                "logprobs": None,
-                "finish_reason": finish,
-                **_extras(request, answer, by_team),
-            }
-        )
+        choice = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
+        choices.append(choice | _extras(request, answer, by_team))
     used = usage(done for answer in answers for done in answer.completions)
-    return {**head._asdict(), "object": "chat.completion", "choices": choices, "usage": used}
+    return {**reply_head(request, "chat.completion"), "choices": choices, "usage": used}
 
 
 def _extras(request: ServedRequest, answer: TeamAnswer, by_team: bool) -> dict[str, Any]:
@@ -85,7 +71,7 @@ class ReplyStream:
 
     def __init__(self, request: ServedRequest, by_team: bool) -> None:
         self.request, self.by_team = request, by_team
-        self._head = {**reply_head(request)._asdict(), "object": "chat.completion.chunk"}
+        self._head = reply_head(request, "chat.completion.chunk")
 
     def start(self) -> Iterator[bytes]:
         """The first event of every choice."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.engine import Play
@@ -25,7 +25,7 @@ from flowzoo.envs import Workflow, WorkflowError
 from flowzoo.errors import ChatError, FlowzooError
 from flowzoo.front.front import failure
 from flowzoo.front.line import WaitingLine
-from flowzoo.front.refusal import RefusalError
+from flowzoo.front.refusal import ClientGoneError, RefusalError
 from flowzoo.provenance import redact
 
 PULSE_S = 15.0
@@ -86,7 +86,7 @@ class TeamService:
         self.answered = 0
         """Number of requests that were answered."""
 
-    async def begin(self, request: ServedRequest, departure: asyncio.Future[Any]) -> PendingAnswer:
+    async def begin(self, request: ServedRequest, departure: asyncio.Future[None]) -> PendingAnswer:
         """Begin to answer a request once there is room for its answers.
 
         Raises:
@@ -96,29 +96,36 @@ class TeamService:
         if self.ending:
             raise ended()
         await self.line.enter(request.samples, departure, self.limits.seconds)
-        return PendingAnswer(self, request)
+        return PendingAnswer(self, request, departure)
 
     def refuse_open(self) -> None:
         """End all open requests with an error."""
         for entry in list(self.open):
             entry.fail(ended())
 
-    def play(self, request: ServedRequest, sample: int, on_turn: Any) -> Play:
+    def play(
+        self, request: ServedRequest, sample: int, on_turn: Callable[[SpokenTurn], None]
+    ) -> Play:
         """The play of one answer to a request."""
-        workflow, seed, cap = self.workflow, request.seed, request.cap
+        workflow, policy_map, messages = self.workflow, self.policy_map, request.messages
+        draw = request.seed, sample, request.cap
         if request.model == workflow.name:
-            question = request.messages[-1]["content"]
-            return ask_workflow(workflow, self.policy_map, question, seed, sample, cap, on_turn)
-        return ask_role(
-            workflow, self.policy_map, request.model, request.messages, seed, sample, cap
-        )
+            return ask_workflow(workflow, policy_map, messages[-1]["content"], *draw, on_turn)
+        return ask_role(workflow, policy_map, request.model, messages, *draw)
 
 
 class PendingAnswer:
-    """A request that is being answered; leaving its context drops what is not finished."""
+    """A request that is being answered.
 
-    def __init__(self, service: TeamService, request: ServedRequest) -> None:
+    What is not finished is dropped when its client leaves, and at the end of its context.
+    """
+
+    def __init__(
+        self, service: TeamService, request: ServedRequest, departure: asyncio.Future[None]
+    ) -> None:
         self.request, self._service = request, service
+        self.by_team = request.model == service.workflow.name
+        """True if the whole workflow answers, not a role."""
         self._news: asyncio.Queue[tuple[int, SpokenTurn | TeamAnswer] | Exception] = asyncio.Queue()
         self._futures: list[asyncio.Future[TeamAnswer]] = []
         limit = service.limits.seconds
@@ -131,6 +138,9 @@ class PendingAnswer:
             future = service.engine.add(play)
             future.add_done_callback(partial(self._finish, sample))
             self._futures.append(future)
+        departure.add_done_callback(
+            lambda done: None if done.cancelled() else self.fail(ClientGoneError())
+        )
 
     def fail(self, error: Exception) -> None:
         """End it with an error."""
@@ -172,9 +182,8 @@ class PendingAnswer:
     def _finish(self, sample: int, future: asyncio.Future[TeamAnswer]) -> None:
         if not future.cancelled():
             error = future.exception()
-            by_team = self.request.model == self._service.workflow.name
             self._news.put_nowait(
-                refusal(error, by_team) if error is not None else (sample, future.result())
+                refusal(error, self.by_team) if error is not None else (sample, future.result())
             )
 
     def __enter__(self) -> PendingAnswer:
@@ -193,10 +202,8 @@ def refusal(error: BaseException, by_team: bool) -> RefusalError:
     """The error that a client gets for a play that failed; the log has more."""
     if isinstance(error, ChatError) and not by_team:  # of a workflow they are not the client's
         return RefusalError(400, "unsupported_messages", str(error), "messages")
-    if isinstance(error, WorkflowError):
-        _log.warning("a request failed: %s", redact(str(error)))
-        return RefusalError(500, "workflow_failed", str(error))
-    if isinstance(error, FlowzooError):
-        _log.warning("a request failed: %s", redact(str(error)))
-        return RefusalError(500, "policy_failed", str(error))
-    return failure(error)
+    if not isinstance(error, (WorkflowError, FlowzooError)):
+        return failure(error)
+    _log.warning("a request failed: %s", redact(str(error)))
+    code = "workflow_failed" if isinstance(error, WorkflowError) else "policy_failed"
+    return RefusalError(500, code, str(error))

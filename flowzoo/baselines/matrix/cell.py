@@ -32,9 +32,8 @@ class Cell:
     @property
     def task(self) -> str:
         """Name of the task; the workflow's default if the settings name none."""
-        return (
-            self.config.env or self.config.task or workflow_class(self.config.workflow).default_task
-        )
+        config = self.config
+        return config.env or config.task or workflow_class(config.workflow).default_task
 
     def is_control_of(self, other: Cell) -> bool:
         """True if this is a control and `other` a workflow that it is compared with."""
@@ -50,12 +49,9 @@ class Cell:
 def cell_text(config: TrainConfig) -> str:
     """`config` as a TOML file for `flowzoo train --config`: the workflow, and no default values."""
     base = TrainConfig()
-    lines: list[str] = []
-    for name in sorted(TrainConfig.__dataclass_fields__):
-        value = getattr(config, name)
-        if name == "workflow" or value != getattr(base, name):
-            # Strings, numbers, booleans and lists of JSON are valid TOML.
-            plain = list(value) if isinstance(value, tuple) else value
-            written = json.dumps(plain, ensure_ascii=False)
-            lines.append(f"{name} = {written}")
-    return "\n".join(lines) + "\n"
+    values = {name: getattr(config, name) for name in sorted(TrainConfig.__dataclass_fields__)}
+    return "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n"  # its values are valid TOML
+        for name, value in values.items()
+        if name == "workflow" or value != getattr(base, name)
+    )

@@ -7,9 +7,9 @@ Both runs are finished, on the same held-out problems.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,28 @@ from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable
 from flowzoo.agents.evaluation.summary import attempt_summary, attempts_of
 from flowzoo.aliases import MetricRow
+from flowzoo.arguments import read_arguments
 from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.finished import FinishedRun, open_finished, read_finished
 from flowzoo.envs import EpisodeRecord
-from flowzoo.errors import FlowzooError, unknown
+from flowzoo.errors import FlowzooError, check_choice
 from flowzoo.files import read_json, write_json
-from flowzoo.permission import PERMISSION, TRUST
+from flowzoo.permission import PERMISSION
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Measure a finished single-agent run with majority votes at a workflow's cost per problem."""
+
+    run: Path
+    """Run directory of the single agent."""
+    like: Path
+    """Run directory of the workflow."""
+    match: tuple[Match, ...] = MATCHES
+    """Costs that are to be equal."""
+    trust: bool = False
+    """Load code that the runs' records name."""
 
 
 def match_control(
@@ -34,16 +49,16 @@ def match_control(
     # every held-out problem k times and the answers vote, with k such that this costs as many calls
     # as an episode of the workflow, and once more for as many output tokens.
     for match in matches:
-        if match not in MATCHES:
-            raise unknown("match", match, MATCHES)
+        check_choice("match", match, MATCHES)
     single, team = read_finished(control), read_finished(workflow)
     record = {"control": last_evaluation(single), "workflow": last_evaluation(team)}
     path = like_path(control, workflow)
-    done = _read_finished(path, record, matches)
-    if done is not None:
+    done = read_json(path) if path.is_file() else {}
+    if record.items() <= done.items() and set(matches) <= set(done["votes"]):
         return done
-    check_comparable(_protocol(single), _protocol(team), str(workflow))
-    counts: dict[Match, int] = {
+    first, second = ((run.summary or {})["protocol"] for run in (single, team))
+    check_comparable(first, second, str(workflow))
+    counts = {
         match: votes_for(record["workflow"], match, record["control"][match]) for match in matches
     }
     with open_finished(control) as run:
@@ -62,20 +77,6 @@ def last_evaluation(run: RunData) -> MetricRow:
         "calls": row["eval/calls/mean"],
         "tokens": row.get("eval/tokens/mean"),
     }
-
-
-def _protocol(run: RunData) -> Mapping[str, Any]:
-    return (run.summary or {})["protocol"]
-
-
-def _read_finished(
-    path: Path, record: Mapping[str, object], matches: Sequence[Match]
-) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    result = read_json(path)
-    same = all(result.get(name) == value for name, value in record.items())
-    return result if same and set(matches) <= set(result["votes"]) else None
 
 
 def _measure(
@@ -113,20 +114,10 @@ def first_samples(
 
 def main() -> None:
     """Read the command line, measure, and print the path of the result."""
-    parser = argparse.ArgumentParser(
-        description="Measure a finished single-agent run with majority votes at a workflow's cost "
-        "per problem."
-    )
-    parser.add_argument("--run", type=Path, required=True, help="run directory of the single agent")
-    parser.add_argument("--like", type=Path, required=True, help="run directory of the workflow")
-    parser.add_argument(
-        "--match", nargs="+", choices=MATCHES, default=MATCHES, help="what is to be equal"
-    )
-    parser.add_argument(TRUST, action="store_true", help="load code that the runs' records name")
-    options = parser.parse_args()
+    options: Options = read_arguments(Options)
     try:
         with PERMISSION.of(sys.argv):
-            match_control(options.run, options.like, tuple(options.match))
+            match_control(options.run, options.like, options.match)
     except FlowzooError as error:
         raise SystemExit(f"error: {error}") from error
     sys.stdout.write(f"{like_path(options.run, options.like)}\n")

@@ -45,9 +45,7 @@ class FailureMode:
         if self.at_most is not None:
             return values[-1] <= self.at_most
         top = values[0] if self.below == "start" else max(finite)
-        if top is None:
-            return None
-        return round(top - values[-1], 9) >= (self.fall or 0.0)
+        return None if top is None else round(top - values[-1], 9) >= (self.fall or 0.0)
 
     def since(self, rows: Sequence[Mapping[str, object]]) -> int | None:
         """Index of the evaluation from which on the failure lasts to the end; None: it does not."""
@@ -86,14 +84,14 @@ def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
     failures: list[FailureMode] = []
     for row in record:
-        cells = tuple((name, label, part) for name, label, part in row["cells"])
-        for *_, part in cells:
+        for *_, part in row["cells"]:
             if part not in PARTS:
                 raise ValueError(
                     f"a cell cannot be {part!r} of a failure: repeat the command of the matrix, "
                     "which writes the file anew"
                 )
-        values: dict[str, Any] = {**row, "called_by": tuple(row["called_by"]), "cells": cells}
+        values = dict(row)
+        values["called_by"], values["cells"] = tuple(row["called_by"]), (*map(tuple, row["cells"]),)
         failures.append(FailureMode(**values))
     return failures
 
@@ -122,14 +120,9 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
             if label not in names:
                 raise unknown(f"cell in `{part}` {of}", label, names)
             cells.append((names[label], label, part))
-    return FailureMode(
-        **{key: block[key] for key in _TEXTS},
-        called_by=tuple(_texts(block, "called_by", of)),
-        cells=tuple(cells),
-        at_most=block.get("at_most"),
-        fall=block.get("fall"),
-        below=block.get("below", "start"),
-    )
+    rest = {key: value for key, value in block.items() if key not in PARTS}
+    rest["called_by"] = tuple(_texts(block, "called_by", of))
+    return FailureMode(**rest, cells=tuple(cells))
 
 
 def _texts(block: Mapping[str, object], key: str, of: str) -> list[str]:
@@ -144,5 +137,5 @@ def _is_share(value: object) -> bool:
 
 
 def _number(value: object) -> float | None:
-    finite = isinstance(value, (int, float)) and math.isfinite(value)
-    return float(value) if finite else None
+    is_finite = isinstance(value, (int, float)) and math.isfinite(value)
+    return float(value) if is_finite else None

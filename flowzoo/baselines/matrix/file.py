@@ -72,8 +72,7 @@ def read_matrix(table: Mapping[str, object], name: str, where: str) -> Matrix:
     )
     if not blocks:
         raise UsageError(f"{where} has no [[cells]]")
-    cells: dict[str, Cell] = {}
-    settings = _settings(table, where)
+    cells, settings = dict[str, Cell](), _settings(table, where)
     controls = [{"workflow": [CONTROL]} | block for block in controls]
     for block, control in [*product(blocks, [False]), *product(controls, [True])]:
         for cell in _block_cells(block, settings, where, control):
@@ -137,15 +136,13 @@ def _block_cells(
     for key in block:
         if key not in _BLOCK:
             raise unknown(f"field of a cell in {where}", key, _BLOCK)
-    values: list[list[Any]] = []
-    axes = [axis for axis in AXES if axis in block]
-    for axis in axes:
-        if not isinstance(block[axis], list) or not block[axis]:
-            raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {block[axis]!r}")
-        values.append(block[axis])
+    axes = {axis: block[axis] for axis in AXES if axis in block}
+    for axis, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"`{axis}` of a cell in {where} must be a list, got {values!r}")
     cells: list[Cell] = []
     label, settings = _label(block, where), {**shared, **_settings(block, where)}
-    for choice in product(*values):
+    for choice in product(*axes.values()):
         fields = settings | dict(zip(axes, choice, strict=True))
         if isinstance(fields.get("sharing"), str):
             fields["sharing"] = [fields["sharing"]]
@@ -158,15 +155,10 @@ def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
     # workflow-task-algorithm-sharing, with the model and the label if there are such. A control has
     # one policy, and its sharing is left out.
     stem = replace(config, out="", seed=0).directory.name.removesuffix("-s0")
+    # Of a pocket model it is the scale alone, which the default has not.
     if control:
         stem = stem.removesuffix("-" + "-".join(config.policy_words))
-    parts = [stem, _model_word(config.model), label]
-    return "-".join(part for part in parts if part)
-
-
-def _model_word(model: str) -> str:
-    # empty for the default, the scale alone for other pocket models
-    kind, _, which = model.partition(":")
-    if kind == "pocket" and which in ("", *SCALES):
-        return which
-    return Path(model).name.replace(":", "-")
+    kind, _, model = config.model.partition(":")
+    if kind != "pocket" or model not in ("", *SCALES):
+        model = Path(config.model).name.replace(":", "-")
+    return "-".join(part for part in (stem, model, label) if part)

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 from flowzoo.sandbox.runner import linux
 
@@ -121,17 +120,17 @@ def run_module(arguments: Sequence[str]) -> int:
     """Run `python -m ARGUMENTS` in this process, and return its exit status."""
     sys.argv = list(arguments)
     warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
-    code: Any = 0
+    status: object = 0
     try:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        code = end.code or 0
-        if isinstance(code, str):
-            sys.stderr.write(f"{code}\n")
+        status = end.code or 0
+        if isinstance(status, str):
+            sys.stderr.write(f"{status}\n")
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
+        status = 1
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    return code if isinstance(code, int) else 1
+    return status if isinstance(status, int) else 1

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
-
-import numpy as np
 
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.matrix.cell import Cell, cell_text
@@ -22,34 +21,22 @@ from flowzoo.files import read_json, replace_text
 from flowzoo.permission import PERMISSION
 
 
-def _done_part(run: TrainingJob) -> float:
-    if run.state == "finished":
-        return 1.0
-    row, config = run.newest(), run.config
-    parts = [row.get("step", 0) / config.steps]
-    if config.token_budget:
-        parts.append(row.get("tokens/total", 0) / config.token_budget)
-    return min(1.0, max(parts))
-
-
-def _whole_seconds(run: TrainingJob) -> float | None:
-    row = run.newest()
-    return row["time/total"] / _done_part(run) if row.get("step", 0) > 0 else None
-
-
 def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None:
     """Seconds until all runs are finished, with `workers` at a time; None: unknown yet."""
-    measured = [(run, seconds) for run in runs if (seconds := _whole_seconds(run)) is not None]
-    if not measured:
+    whole = {run: seconds for run in runs if (seconds := run.whole_seconds()) is not None}
+    if not whole:
         return None
     left: list[float] = []
     for run in runs:
         if run.state in ("finished", "failed"):
             continue
-        whole = _whole_seconds(run)
-        if whole is None:
-            whole = _estimate(run, measured)
-        left.append(whole * (1 - _done_part(run)))
+        kind = (run.config.workflow, run.config.model)
+        same = [whole[other] for other in whole if other.cell.name == run.cell.name]
+        near = [
+            whole[other] for other in whole if (other.config.workflow, other.config.model) == kind
+        ]
+        seconds = whole[run] if run in whole else fmean(same or near or whole.values())
+        left.append(seconds * (1 - run.done_part()))
     return max(max(left), sum(left) / workers) if left else 0.0
 
 
@@ -61,41 +48,23 @@ def as_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _estimate(run: TrainingJob, measured: Sequence[tuple[TrainingJob, float]]) -> float:
-    same = [seconds for other, seconds in measured if other.cell.name == run.cell.name]
-    kind = (run.config.workflow, run.config.model)
-    near = [
-        seconds
-        for other, seconds in measured
-        if (other.config.workflow, other.config.model) == kind
-    ]
-    return float(np.mean(same or near or [seconds for _, seconds in measured]))
-
-
 JobState = Literal["waiting", "running", "finished", "failed"]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class MatrixJob:
     """One process and the file that it writes when it finishes."""
 
     state: JobState = "waiting"
     process: subprocess.Popen[bytes] | Fork | None = None
-
-    @property
-    def title(self) -> str:
-        """Name of the job in messages."""
-        raise NotImplementedError
-
-    @property
-    def result(self) -> Path:
-        """File whose presence marks the job as finished."""
-        raise NotImplementedError
-
-    @property
-    def log(self) -> Path:
-        """File of its output."""
-        raise NotImplementedError
+    title: str = field(init=False)
+    """Name of the job in messages."""
+    result: Path = field(init=False)
+    """File whose presence marks the job as finished."""
+    log: Path = field(init=False)
+    """File of its output."""
+    threads: int = field(init=False, default=1)
+    """Number of CPU threads of its process."""
 
     def waits(self) -> list[TrainingJob]:
         """Runs that must finish before it can start."""
@@ -105,14 +74,10 @@ class MatrixJob:
         """Module and arguments of its process; writes the files that it reads."""
         raise NotImplementedError
 
-    def threads(self) -> int:
-        """Number of CPU threads of its process."""
-        return 1
-
     def start(self, *, fork: bool = False) -> None:
         """Start its process, as a `Fork` if asked to."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        threads = str(self.threads())
+        threads = str(self.threads)
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         if fork:
             self.process = Fork(self.arguments(), self.log, environment)
@@ -144,7 +109,7 @@ class MatrixJob:
         self.state = "finished" if done else "failed"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class TrainingJob(MatrixJob):
     """The run of one cell under one seed."""
 
@@ -155,25 +120,11 @@ class TrainingJob(MatrixJob):
     _seen: int = field(default=0)
     _last: MetricRow = field(default_factory=dict)
 
-    @property
-    def title(self) -> str:
-        """Cell and seed."""
-        return f"{self.cell.name} seed {self.config.seed}"
-
-    @property
-    def folder(self) -> Path:
-        """Run directory."""
-        return Path(self.config.out)
-
-    @property
-    def result(self) -> Path:
-        """File that a run writes at its end."""
-        return self.folder / "summary.json"
-
-    @property
-    def log(self) -> Path:
-        """Log in the run directory."""
-        return self.folder / "log.txt"
+    def __post_init__(self) -> None:
+        self.folder = Path(self.config.out)
+        self.title = f"{self.cell.name} seed {self.config.seed}"
+        self.result, self.log = self.folder / "summary.json", self.folder / "log.txt"
+        self.threads = self.config.threads or 1
 
     def waits(self) -> list[TrainingJob]:
         """Unfinished runs that set the token budget; none if the control has begun."""
@@ -191,10 +142,6 @@ class TrainingJob(MatrixJob):
         PERMISSION.note_own(path)
         return ["flowzoo.cli", "train", "--config", str(path), "--json", *PERMISSION.arguments]
 
-    def threads(self) -> int:
-        """Threads of the settings, else one."""
-        return self.config.threads or 1
-
     @property
     def forks(self) -> bool:
         """True for engines that sample with the learner's module."""
@@ -207,6 +154,21 @@ class TrainingJob(MatrixJob):
     def data(self) -> RunData:
         """Data of the run so far, named by its cell and folder."""
         return read_run(self.folder, f"{self.cell.name}/{self.folder.name}")
+
+    def done_part(self) -> float:
+        """Share of the run that is done, by its steps or its tokens."""
+        if self.state == "finished":
+            return 1.0
+        row, config = self.newest(), self.config
+        parts = [row.get("step", 0) / config.steps]
+        if config.token_budget:
+            parts.append(row.get("tokens/total", 0) / config.token_budget)
+        return min(1.0, max(parts))
+
+    def whole_seconds(self) -> float | None:
+        """Seconds of the whole run, by its part so far; None before its first step."""
+        row = self.newest()
+        return row["time/total"] / self.done_part() if row.get("step", 0) > 0 else None
 
     def newest(self) -> MetricRow:
         """The newest row of metrics, with the newest held-out accuracy in it; {} before any."""
@@ -230,27 +192,17 @@ class TrainingJob(MatrixJob):
         return self._last
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ControlJob(MatrixJob):
     """A finished control, evaluated with as many votes as a finished workflow has calls."""
 
     control: TrainingJob
     workflow: TrainingJob
 
-    @property
-    def title(self) -> str:
-        """Names of both runs."""
-        return f"votes of {self.control.title} for {self.workflow.title}"
-
-    @property
-    def result(self) -> Path:
-        """File of `flowzoo.baselines.matrix.controls` in the control's folder."""
-        return like_path(self.control.folder, self.workflow.folder)
-
-    @property
-    def log(self) -> Path:
-        """Log next to the result."""
-        return self.result.with_suffix(".log")
+    def __post_init__(self) -> None:
+        self.title = f"votes of {self.control.title} for {self.workflow.title}"
+        self.result = like_path(self.control.folder, self.workflow.folder)
+        self.log = self.result.with_suffix(".log")
 
     def waits(self) -> list[TrainingJob]:
         """Unfinished runs among the two."""

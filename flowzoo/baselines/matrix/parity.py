@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -51,17 +51,15 @@ def check_sharing(cells: Sequence[Cell], where: str) -> None:
     # Two confounds of published comparisons: optimizer steps that depend on the number of rows, so
     # that a policy shared by four agents takes four steps and one agent's takes one, and a schedule
     # that ticks once for every policy's update.
-    for first, second in combinations(cells, 2):
-        if first.control or second.control or _but_sharing(first) != _but_sharing(second):
+    for first, second in combinations([cell for cell in cells if not cell.control], 2):
+        if _but_sharing(first) != _but_sharing(second):
             continue
-        for name in BUDGETS:
-            value, other_value = getattr(first.config, name), getattr(second.config, name)
-            if value != other_value:
-                raise UsageError(
-                    f"{first.name} and {second.name} in {where} differ in sharing and in `{name}` "
-                    f"({value} and {other_value}), so that their effects could not be separated: "
-                    "give both the same, or their blocks different labels"
-                )
+        for name, values in _differences(first, second, BUDGETS):
+            raise UsageError(
+                f"{first.name} and {second.name} in {where} differ in sharing and in `{name}` "
+                f"({values}), so that their effects could not be separated: give both the same, "
+                "or their blocks different labels"
+            )
         for cell in (first, second):
             _check_updates(cell, (first, second), where)
 
@@ -87,25 +85,20 @@ def check_controls(cells: Sequence[Cell], where: str) -> None:
                 f"workflow of its task ({control.task}) and model ({control.config.model})"
             )
         for cell in compared:
-            for name in EVALUATION:
-                value, other_value = getattr(control.config, name), getattr(cell.config, name)
-                if value != other_value:
-                    raise UsageError(
-                        f"the control {control.name} and {cell.name} in {where} differ in "
-                        f"`{name}` ({value} and {other_value}): give both the same"
-                    )
+            for name, values in _differences(control, cell, EVALUATION):
+                raise UsageError(
+                    f"the control {control.name} and {cell.name} in {where} differ in `{name}` "
+                    f"({values}): give both the same"
+                )
 
 
 def policy_updates(run: RunData, step: int) -> dict[str, int]:
     """Optimizer steps of every trained policy of a finished run after `step`."""
+    start = "version/"
     for row in run.rows:  # a row has the counts from before its own iteration
         if row["step"] > step:
-            start = "version/"
-            return {
-                name.removeprefix(start): value
-                for name, value in row.items()
-                if name.startswith(start)
-            }
+            counts = [(name, value) for name, value in row.items() if name.startswith(start)]
+            return {name.removeprefix(start): value for name, value in counts}
     return dict((run.summary or {})["policy_updates"])
 
 
@@ -128,6 +121,13 @@ def budget_ratio(pairs: Sequence[tuple[TrainingCost, TrainingCost]]) -> BudgetRa
     with np.errstate(divide="ignore", invalid="ignore"):
         tokens, updates = first / second
     return BudgetRatio(float(tokens), float(updates))
+
+
+def _differences(first: Cell, second: Cell, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        value, other_value = getattr(first.config, name), getattr(second.config, name)
+        if value != other_value:
+            yield name, f"{value} and {other_value}"
 
 
 def _but_sharing(cell: Cell) -> tuple[Any, ...]:

@@ -39,16 +39,17 @@ def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
     chosen = set(runs)
     votes = [ControlJob(run, other) for run in runs for other in run.sources if other in chosen]
     for vote in votes:
-        # The evaluation itself repeats a result that is out of date.
-        done = not vote.waits() and vote.result.exists()
-        vote.state = "finished" if done else "waiting"
+        if not vote.waits() and vote.result.exists():  # it repeats a result that is out of date
+            vote.state = "finished"
     return votes
 
 
 def check_models(runs: Sequence[TrainingJob]) -> None:
     """Refuse models that are other ones than begun runs have, if others are to be compared."""
+    if all(run.state == "finished" for run in runs):
+        return
     checked: set[tuple[str, str]] = set()
-    for run in runs if any(run.state != "finished" for run in runs) else ():
+    for run in runs:
         earlier = _earlier(run.folder)
         for model in earlier.models.values() if earlier else ():
             if (model.location, model.digest) not in checked:
@@ -89,8 +90,7 @@ def _adopt(run: TrainingJob) -> None:
         # the values that the run began with.
         earlier = _earlier(run.folder)
         begun = {} if earlier is None else earlier.settings
-        saved = replace(load_config(str(path)), out=run.config.out)
-        saved = without_models(saved, begun)
+        saved = without_models(replace(load_config(str(path)), out=run.config.out), begun)
         comparable = replace(saved, token_budget=0) if run.cell.control else saved
         differs = comparable != without_models(run.config, begun)
         if differs or (run.cell.control and not saved.token_budget):

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.agents.evaluation.summary import measure_name
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
+
+    from flowzoo.envs import EpisodeRecord
 
 STEP_S = 10.0
 """Least seconds between two progress lines."""
@@ -76,9 +79,8 @@ class PlainProgress:
         # Episodes of a batch end together, so the first ones are not representative.
         is_steady = finished > 0 and done >= FIRST_SHARE * self._total
         left = (now - self._since) / finished * (self._total - done) if is_steady else None
-        parts = [f"{self._label} {done}/{self._total}", self._note]
-        parts.append(times_note(now - self._began, left))
-        return ", ".join(part for part in parts if part)
+        times = times_note(now - self._began, left)
+        return ", ".join(filter(None, (f"{self._label} {done}/{self._total}", self._note, times)))
 
     def _print(self, text: str) -> None:
         self._last = self._clock()
@@ -134,12 +136,12 @@ def shown_progress(
 
 
 @contextmanager
-def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
+def episode_progress(total: int, label: str) -> Iterator[Callable[[EpisodeRecord], None]]:
     """Show progress in episodes; yields a callback for finished episodes."""
     score = count = 0.0
     with shown_progress(label, total) as progress:
 
-        def advance(record: Any) -> None:
+        def advance(record: EpisodeRecord) -> None:
             nonlocal score, count
             score, count = score + record.score, count + 1
             progress.show(int(count), f"{measure_name(record.pay)} {100 * score / count:.1f} %")
@@ -167,7 +169,7 @@ def step_progress(
             nonlocal before
             took = "" if before is None else f"{row['time/total'] - before:.1f} s"
             before = row["time/total"]
-            progress.show(row["step"], ", ".join(part for part in (took, note_of(row)) if part))
+            progress.show(row["step"], ", ".join(filter(None, (took, note_of(row)))))
             if line := line_of(row):
                 progress.say(line)
 
@@ -186,7 +188,7 @@ def times_note(elapsed: float | None, left: float | None) -> str:
     return f"{text}, {as_minutes(left)} left" if left else text
 
 
-def _bar(console: Any) -> Progress:
+def _bar(console: Console) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text
 

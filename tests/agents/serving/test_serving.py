@@ -60,11 +60,45 @@ def client(served: Served, **options: Any) -> openai.OpenAI:
     return openai.OpenAI(base_url=served.url, **values)
 
 
+def async_client(served: Served) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=served.url, api_key="any", max_retries=0)
+
+
+def ask(served: Served, model: str = "single_v0", messages: Any = None, **fields: Any) -> Any:
+    """The reply, or the stream, of a request by OpenAI's client."""
+    create = client(served).chat.completions.create
+    return create(model=model, messages=messages or QUESTION, **fields)
+
+
+TOLD = {"flowzoo": {"transcript": True}}
+
+
+def post(served: Served, **fields: Any) -> httpx.Response:
+    body = {"model": "single_v0", "messages": QUESTION, **fields}
+    return httpx.post(f"{served.url}/chat/completions", json=body, timeout=30)
+
+
+def text_of(reply: Any) -> str:
+    return reply.choices[0].message.content
+
+
 def user(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
 QUESTION = user("Compute 3*4+5.")
+
+
+def with_policy(policy: Gate, workflow: Workflow | None = None, **settings: Any) -> Any:
+    """A server of a workflow whose roles all have this policy."""
+    workflow = workflow or make_workflow("single")
+    return serving(workflow, PolicyMap.shared(policy, workflow.role_counts()), **settings)
+
+
+def open_gate(**settings: Any) -> Gate:
+    policy = Gate(**settings)
+    policy.open.set()
+    return policy
 
 
 def played(workflow: Workflow, policy_map: PolicyMap, count: int) -> list[EpisodeRecord]:
@@ -78,18 +112,9 @@ def test_answers_are_those_of_a_rollout_many_at_once(team):
     assert len({record.answer for record in records}) > 8
 
     async def ask_all() -> list[Any]:
-        async with openai.AsyncOpenAI(base_url=team.url, api_key="any", max_retries=0) as asker:
-            create = asker.chat.completions.create
-            return await asyncio.gather(
-                *(
-                    create(
-                        model=workflow.name,
-                        messages=user(record.text),
-                        extra_body={"flowzoo": {"transcript": True}},
-                    )
-                    for record in records
-                )
-            )
+        async with async_client(team) as asker:
+            create = partial(asker.chat.completions.create, model=workflow.name, extra_body=TOLD)
+            return await asyncio.gather(*(create(messages=user(item.text)) for item in records))
 
     for record, reply in zip(records, asyncio.run(ask_all()), strict=True):
         (choice,) = reply.choices
@@ -106,9 +131,7 @@ def test_answers_are_those_of_a_rollout_many_at_once(team):
 
 
 def test_no_score_of_a_question_reaches_a_client(team):
-    body = {"model": team.service.workflow.name, "messages": QUESTION}
-    body["flowzoo"] = {"transcript": True}
-    reply = httpx.post(f"{team.url}/chat/completions", json=body, timeout=30)
+    reply = post(team, model=team.service.workflow.name, **TOLD)
     for word in ("score", "reward", "correct", "grade"):
         assert f'"{word}' not in reply.text
 
@@ -125,12 +148,8 @@ def test_models_are_the_workflow_and_its_roles(team):
 def test_a_role_gets_the_messages_as_they_are(team):
     workflow = team.service.workflow
     (record,) = played(workflow, pocket_map(workflow, 0.0), 1)
-    reply = client(team).chat.completions.create(
-        model="generator",
-        messages=list(record.calls[0].messages),
-        extra_body={"flowzoo": {"transcript": True}},
-    )
-    assert reply.choices[0].message.content == record.calls[0].reply
+    reply = ask(team, "generator", list(record.calls[0].messages), extra_body=TOLD)
+    assert text_of(reply) == record.calls[0].reply
     (turn,) = reply.choices[0].flowzoo["transcript"]
     assert turn["messages"] == list(record.calls[0].messages)
     assert reply.usage.total_tokens > 0
@@ -139,7 +158,7 @@ def test_a_role_gets_the_messages_as_they_are(team):
 @pytest.mark.parametrize("name", ["math", "code", "search"])
 def test_an_instruction_that_a_question_brings_is_not_given_twice(name):
     workflow, policy = make_workflow("single", name), Versatile()
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+    with with_policy(policy, workflow) as served:
         create = client(served).chat.completions.create
         texts: list[str] = []
         prompted = workflow.task.prompt(workflow.task.question("Compute 3*4+5."))
@@ -161,7 +180,7 @@ def test_messages_that_a_chat_template_does_not_take_are_the_client_s_mistake():
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('No system!') }}{% endif %}"
     broken = "{% if 'break' in messages[0].content %}{{ messages[0].content + 1 }}{% endif %}"
     policy.tokenizer.chat_template = refuses + broken + policy.tokenizer.chat_template
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+    with with_policy(policy, workflow) as served:
         create = client(served).chat.completions.create
         chats = [{"role": "system", "content": "Be brief."}, *QUESTION], user("break it")
         for chat, reason in zip(chats, ("No system!", "concatenate"), strict=True):
@@ -179,12 +198,8 @@ def test_messages_that_a_chat_template_does_not_take_are_the_client_s_mistake():
 
 def test_a_stream_tells_the_turns_and_then_the_answer(team):
     model = team.service.workflow.name
-    whole = client(team).chat.completions.create(model=model, messages=QUESTION)
-    chunks = list(
-        client(team).chat.completions.create(
-            model=model, messages=QUESTION, stream=True, stream_options={"include_usage": True}
-        )
-    )
+    whole = ask(team, model)
+    chunks = list(ask(team, model, stream=True, stream_options={"include_usage": True}))
     turns = [
         chunk.choices[0].delta.reasoning_content
         for chunk in chunks
@@ -202,23 +217,18 @@ def test_a_stream_tells_the_turns_and_then_the_answer(team):
 
 def test_a_workflow_sees_the_last_message_and_says_how_many_it_did_not_see(team):
     model = team.service.workflow.name
-    alone = client(team).chat.completions.create(model=model, messages=QUESTION)
+    alone = ask(team, model)
     earlier = [{"role": "system", "content": "Be brief."}, *user("Hi."),
                {"role": "assistant", "content": "Hi."}]  # fmt: skip
-    after = client(team).chat.completions.create(model=model, messages=[*earlier, *QUESTION])
-    assert after.choices[0].message.content == alone.choices[0].message.content
+    after = ask(team, model, [*earlier, *QUESTION])
+    assert text_of(after) == text_of(alone)
     assert alone.choices[0].flowzoo["unseen_messages"] == 0
     assert after.choices[0].flowzoo["unseen_messages"] == 3
 
 
 def test_a_seed_repeats_a_request_and_samples_differ(sampled):
     def replies(**more: Any) -> list[list[str]]:
-        done = client(sampled).chat.completions.create(
-            model="voting_v0",
-            messages=user("Compute 37*4+58."),
-            extra_body={"flowzoo": {"transcript": True}},
-            **more,
-        )
+        done = ask(sampled, "voting_v0", user("Compute 37*4+58."), extra_body=TOLD, **more)
         return [[turn["reply"] for turn in item.flowzoo["transcript"]] for item in done.choices]
 
     four = replies(n=4, seed=1)
@@ -230,31 +240,23 @@ def test_a_seed_repeats_a_request_and_samples_differ(sampled):
 
 
 def test_samples_are_streamed_with_their_numbers(sampled):
-    settings = {"model": "voting_v0", "messages": QUESTION, "n": 3, "seed": 5}
-    whole = client(sampled).chat.completions.create(**settings)
+    whole = ask(sampled, "voting_v0", n=3, seed=5)
     texts = ["", "", ""]
-    for chunk in client(sampled).chat.completions.create(**settings, stream=True):
+    for chunk in ask(sampled, "voting_v0", n=3, seed=5, stream=True):
         texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
     assert texts == [choice.message.content for choice in whole.choices]
 
 
 def test_replies_are_capped_and_end_before_a_stop(sampled):
-    create = client(sampled).chat.completions.create
-    short = create(model="generator", messages=QUESTION, max_tokens=2)
+    short = ask(sampled, "generator", max_tokens=2)
     assert short.choices[0].finish_reason == "length"
     assert short.usage.completion_tokens == 2
-    assert (
-        create(
-            model="generator", messages=QUESTION, max_completion_tokens=1
-        ).usage.completion_tokens
-        == 1
-    )
-    team = create(model="voting_v0", messages=QUESTION, max_tokens=2)
+    assert ask(sampled, "generator", max_completion_tokens=1).usage.completion_tokens == 1
+    team = ask(sampled, "voting_v0", max_tokens=2)
     assert (team.choices[0].message.content, team.choices[0].finish_reason) == ("", "length")
     assert team.choices[0].message.refusal
     assert team.usage.completion_tokens == 8
-    before = create(model="generator", messages=QUESTION, stop="\\box").choices[0].message.content
-    assert "\\box" not in before
+    assert "\\box" not in text_of(ask(sampled, "generator", stop="\\box"))
 
 
 WRONG: dict[str, tuple[Any, int, str, str | None]] = {
@@ -361,25 +363,17 @@ def test_other_addresses_methods_and_sizes_are_refused(sampled):
     assert (page.status_code, page.json()["error"]["code"]) == (403, "origin_refused")
 
 
-def gated(policy: Gate, **settings: Any) -> Any:
-    workflow = make_workflow("single")
-    return serving(workflow, PolicyMap.shared(policy, workflow.role_counts()), **settings)
-
-
 def test_a_key_is_needed_where_there_is_one():
-    policy = Gate()
-    policy.open.set()
-    with gated(policy, api_key="s3cret") as served:
+    policy = open_gate()
+    with with_policy(policy, api_key="s3cret") as served:
         keys = ("Bearer S3cret", "Bearer s3cret2", "Basic s3cret", "s3cret", "Bearer \u00e9")
         for headers in ({}, *({"Authorization": key.encode("latin-1")} for key in keys)):
             for path in ("models", "models/single_v0"):
                 reply = httpx.get(f"{served.url}/{path}", headers=headers)
-                assert (reply.status_code, reply.json()["error"]["code"]) == (
-                    401,
-                    "invalid_api_key",
-                )
+                code = reply.json()["error"]["code"]
+                assert (reply.status_code, code) == (401, "invalid_api_key")
         with pytest.raises(openai.AuthenticationError):
-            client(served).chat.completions.create(model="single_v0", messages=QUESTION)
+            ask(served)
         reply = client(served, api_key="s3cret").chat.completions.create(
             model="single_v0", messages=QUESTION
         )
@@ -390,10 +384,10 @@ def test_a_key_is_needed_where_there_is_one():
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_drops_its_play_alone(stream):
     policy = Gate(batching="static")
-    with gated(policy) as served:
+    with with_policy(policy) as served:
 
         async def leave_and_stay() -> Any:
-            async with openai.AsyncOpenAI(base_url=served.url, api_key="any") as asker:
+            async with async_client(served) as asker:
                 settings: Any = {"model": "single_v0", "messages": QUESTION}
                 create = asker.chat.completions.create
                 first = asyncio.create_task(create(**settings))
@@ -415,7 +409,7 @@ def test_a_client_that_leaves_drops_its_play_alone(stream):
 
 def test_more_than_may_be_open_wait_and_more_than_may_wait_are_told_when_to_come_again():
     policy = Gate()
-    with gated(policy, limits=ServingLimits(max_open=2, max_waiting=1)) as served:
+    with with_policy(policy, limits=ServingLimits(max_open=2, max_waiting=1)) as served:
         line = served.service.line
         body = {"model": "single_v0", "messages": QUESTION}
         with ThreadPoolExecutor(2) as pool, httpx.Client(timeout=20) as client:
@@ -444,7 +438,7 @@ def test_more_than_may_be_open_wait_and_more_than_may_wait_are_told_when_to_come
 def test_who_waits_in_the_line_and_gets_no_slot_leaves_its_place(end):
     policy = Gate()
     with (
-        gated(policy, limits=ServingLimits(max_open=1), grace=0.2) as served,
+        with_policy(policy, limits=ServingLimits(max_open=1), grace=0.2) as served,
         ThreadPoolExecutor(2) as pool,
     ):
         body = {"model": "single_v0", "messages": QUESTION}
@@ -468,19 +462,18 @@ def test_who_waits_in_the_line_and_gets_no_slot_leaves_its_place(end):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_takes_too_long_is_an_error(stream):
-    with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
-        body = {"model": "single_v0", "messages": QUESTION, "stream": stream}
-        reply = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20)
+    with with_policy(Gate(), limits=ServingLimits(seconds=0.2)) as served:
         if stream:
             with pytest.raises(openai.APIError, match=r"longer than 0\.2 s"):
-                list(client(served).chat.completions.create(**body))
+                list(ask(served, stream=True))
         else:
+            reply = post(served)
             assert (reply.status_code, reply.json()["error"]["code"]) == (504, "timeout")
         wait_for(lambda: not served.service.engine.futures)
 
 
 def test_a_body_that_does_not_come_is_an_error():
-    with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
+    with with_policy(Gate(), limits=ServingLimits(seconds=0.2)) as served:
         port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 100\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
@@ -490,9 +483,8 @@ def test_a_body_that_does_not_come_is_an_error():
 
 def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
     monkeypatch.setattr("flowzoo.front.front.MOST_INCOMING", 1000)
-    policy = Gate()
-    policy.open.set()
-    with gated(policy) as served:
+    policy = open_gate()
+    with with_policy(policy) as served:
         port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 5000\r\n\r\n"
         body = {"model": "generator", "messages": user("x" * 300)}
@@ -515,7 +507,7 @@ def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
 def test_a_stream_without_news_has_comments(monkeypatch):
     monkeypatch.setattr("flowzoo.agents.serving.service.PULSE_S", 0.02)
     policy = Gate()
-    with gated(policy) as served:
+    with with_policy(policy) as served:
         body: Any = {"model": "single_v0", "messages": QUESTION, "stream": True}
         with httpx.stream("POST", f"{served.url}/chat/completions", json=body, timeout=20) as reply:
             raw = ""
@@ -525,10 +517,7 @@ def test_a_stream_without_news_has_comments(monkeypatch):
                     policy.open.set()
         policy.open.clear()
         threading.Timer(0.3, policy.open.set).start()
-        texts = [
-            chunk.choices[0].delta.content or ""
-            for chunk in client(served).chat.completions.create(**body)
-        ]
+        texts = [chunk.choices[0].delta.content or "" for chunk in ask(served, stream=True)]
         assert "".join(texts) == "7"
 
 
@@ -540,16 +529,13 @@ def test_a_stream_without_news_has_comments(monkeypatch):
     ],
 )
 def test_a_policy_that_fails_fails_its_requests_alone(error, code, text, caplog):
-    policy = Gate(batching="static", error=error)
-    policy.open.set()
-    with gated(policy) as served:
-        reply = httpx.post(
-            f"{served.url}/chat/completions", json={"model": "single_v0", "messages": QUESTION}
-        )
+    policy = open_gate(batching="static", error=error)
+    with with_policy(policy) as served:
+        reply = post(served)
         assert reply.status_code == 500
         assert (reply.json()["error"]["code"], reply.json()["error"]["message"]) == (code, text)
         policy.error = None
-        assert client(served).chat.completions.create(model="single_v0", messages=QUESTION)
+        assert ask(served)
     assert caplog.records
 
 
@@ -566,12 +552,10 @@ class Choosy(Gate):
 def test_a_chat_that_a_policy_cannot_take_fails_alone():
     policy = Choosy(batching="static")
     policy.open.set()
-    with gated(policy) as served:
+    with with_policy(policy) as served:
 
         async def ask_all() -> list[Any]:
-            async with openai.AsyncOpenAI(
-                base_url=served.url, api_key="any", max_retries=0
-            ) as asker:
+            async with async_client(served) as asker:
                 create = asker.chat.completions.create
                 texts = ["one", "bad", "two", "bad", "three"]
                 asks = [create(model="generator", messages=user(text)) for text in texts]
@@ -584,11 +568,10 @@ def test_a_chat_that_a_policy_cannot_take_fails_alone():
 
 
 def test_a_shortened_prompt_is_reported(sampled):
-    create = client(sampled).chat.completions.create
     for model in ("voting_v0", "generator"):
-        reply = create(model=model, messages=user("Compute 3*4+5. " * 2000), max_tokens=8)
+        reply = ask(sampled, model, user("Compute 3*4+5. " * 2000), max_tokens=8)
         assert reply.choices[0].flowzoo["shortened"] > 0
-    assert create(model="voting_v0", messages=QUESTION).choices[0].flowzoo["shortened"] == 0
+    assert ask(sampled, "voting_v0").choices[0].flowzoo["shortened"] == 0
 
 
 @dataclass(frozen=True)
@@ -607,14 +590,10 @@ class Steered(Workflow):
 
 
 def test_a_script_that_is_steered_by_grades_has_no_answer():
-    policy = Gate()
-    policy.open.set()
-    workflow = Steered(make_task("math"))
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
-        create = client(served).chat.completions.create
-        assert create(model="steered_v0", messages=QUESTION).choices[0].message.content == "7"
+    with with_policy(open_gate(), Steered(make_task("math"))) as served:
+        assert text_of(ask(served, "steered_v0")) == "7"
         with pytest.raises(openai.InternalServerError, match="by the grades of its answers"):
-            create(model="steered_v0", messages=user("What is 3*4+5?"))
+            ask(served, "steered_v0", user("What is 3*4+5?"))
 
 
 @pytest.mark.parametrize(
@@ -657,9 +636,9 @@ class Versatile(Gate):
 def test_workflows_play_questions_of_their_tasks(name, task, answer):
     settings = {"tools": "tests"} if name == "eval_opt" else {}
     workflow, policy = make_workflow(name, task, **settings), Versatile()
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
-        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
-        assert reply.choices[0].message.content == (answer or "")
+    with with_policy(policy, workflow) as served:
+        reply = ask(served, workflow.name)
+        assert text_of(reply) == (answer or "")
         assert (reply.choices[0].message.refusal is None) == (answer is not None)
         assert reply.choices[0].flowzoo["calls"] == policy.asked
         assert reply.usage is None  # this policy counts no tokens
@@ -669,10 +648,8 @@ def test_workflows_play_questions_of_their_tasks(name, task, answer):
 @pytest.mark.parametrize("cap", [None, 32])
 def test_agents_have_their_tools_in_a_request_with_a_cap(cap):
     workflow, policy = make_workflow("reasoner_python"), Versatile()
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
-        client(served).chat.completions.create(
-            model=workflow.name, messages=QUESTION, max_tokens=cap
-        )
+    with with_policy(policy, workflow) as served:
+        ask(served, workflow.name, max_tokens=cap)
     assert policy.tools == ["python"]
 
 
@@ -686,22 +663,17 @@ def test_a_program_is_served_too():
         ).choices[0].message.content or ""  # fmt: skip
 
     workflow = OpenAIProgram(solve, roles="solver", at_once=1)
-    policy = Gate()
-    policy.open.set()
-    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
-        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
-        assert reply.choices[0].message.content == "7"
+    with with_policy(open_gate(), workflow) as served:
+        assert text_of(ask(served, workflow.name)) == "7"
 
 
 @pytest.mark.parametrize("grace", [5.0, 0.2])
 def test_open_requests_have_some_seconds_at_the_end(grace):
     policy = Gate()
-    with gated(policy, grace=grace) as served:
+    with with_policy(policy, grace=grace) as served:
 
         async def ask() -> Any:
-            async with openai.AsyncOpenAI(
-                base_url=served.url, api_key="any", max_retries=0
-            ) as asker:
+            async with async_client(served) as asker:
                 create = asker.chat.completions.create
                 opened = asyncio.create_task(create(model="single_v0", messages=QUESTION))
                 await asyncio.to_thread(wait_for, lambda: policy.asked == 1)

@@ -23,9 +23,8 @@ from flowzoo.baselines.matrix.parity import (
 from flowzoo.baselines.matrix.run import control_jobs, training_jobs
 from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
 from flowzoo.baselines.run.reading import like_path
-from flowzoo.commands.matrix import Options
+from flowzoo.commands.matrix import Options, plan_text, run_table
 from flowzoo.commands.matrix import run as matrix_command
-from flowzoo.commands.progress.matrix import drawn, plan_text
 from flowzoo.errors import UsageError
 
 CELLS = {"workflow": ["voting"], "sharing": ["shared", "isolated"]}
@@ -342,7 +341,7 @@ def test_the_live_table_has_a_row_a_cell_and_the_time_that_is_left(tmp_path):
     finish(runs[0], [[0], [1]], [0, 10], {"shared": 1}, seconds=300.0)
     runs[0].state = "finished"
     console = Console(record=True, width=120, file=io.StringIO())
-    console.print(drawn(runs, control_jobs(runs), 2))
+    console.print(run_table(runs, control_jobs(runs), 2))
     lines = console.export_text().splitlines()
     assert "1 of 6 runs finished, 0 of 4 votes, about 12 min left" in lines[0]
     assert sum("single-math-grpo" in line for line in lines) == 1

@@ -12,7 +12,7 @@ from flowzoo.agents.chat.template import read_thinking
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
-from flowzoo.commands.train import TrainStart
+from flowzoo.commands.train import check_settings
 from flowzoo.envs.api.registry import workflow_class
 from tests.baselines.bundled import POCKET
 
@@ -36,7 +36,7 @@ def marks(name: str) -> list[Any]:
 )
 def test_the_pocket_version_starts_as_it_is_with_readable_replies(name, tmp_path):
     config = replace(load_config(f"{name}@pocket"), steps=1, threads=1, out=str(tmp_path))
-    TrainStart(config).check()  # its number of held-out problems, too, of which a fifth is enough
+    check_settings(config)  # its number of held-out problems, too, of which a fifth is enough
     assert config.eval_problems
     summary = train(replace(config, eval_problems=config.eval_problems // 5))
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
