@@ -25,7 +25,6 @@ from typing import Any
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.aliases import MetricRow
-from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
 from flowzoo.baselines.run.history import (
     RECORD,
     SUMMARY,
@@ -35,7 +34,7 @@ from flowzoo.baselines.run.history import (
     remedy,
     rewind,
 )
-from flowzoo.baselines.run.ledger import Aside, Ledger, Mark
+from flowzoo.baselines.run.ledger import DIGESTS, Aside, Ledger, Mark, TranscriptDigests
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
@@ -259,31 +258,15 @@ class RunFollower:
         self.failures = failures_path(root)
         self.aside = Aside(root)
 
-    def log(self, row: Mapping[str, object]) -> None:
-        """No-op."""
+    def ignore(self, *given: object, **named: object) -> None:
+        """Do nothing."""
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """No-op."""
+    log = add = save_transcripts = save_summary = close = ignore
 
     def marks(self) -> dict[str, Mark]:
-        """No-op."""
+        """Return no marks."""
         return {}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """No-op; return the folder of the run."""
+        """Return the folder of the run."""
         return self.root
-
-    def save_transcripts(
-        self,
-        kind: str,
-        step: int,
-        records: Sequence[EpisodeRecord],
-        advantages: Mapping[RowKey, float] | None = None,
-    ) -> None:
-        """No-op."""
-
-    def save_summary(self, summary: Mapping[str, object]) -> None:
-        """No-op."""
-
-    def close(self) -> None:
-        """No-op."""

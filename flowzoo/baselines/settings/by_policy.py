@@ -26,6 +26,26 @@ def by_policy(settings: type) -> Mapping[str, Any]:
     }
 
 
+def read_policies(config: TrainConfig, trained: Sequence[str]) -> dict[str, TrainConfig]:
+    """Settings of every policy that is trained or frozen, with its values in place of words.
+
+    Raises:
+        UsageError: a word of none of these policies, or no value of the setting.
+    """
+    names = sorted({*trained, *config.frozen})
+    written = {
+        setting: written_values(setting, value, names if setting in OF_SAMPLING else trained)
+        for setting in by_policy(TrainConfig)
+        if isinstance(value := getattr(config, setting), tuple)
+    }
+    return {
+        name: replace(
+            config, **{setting: values.get(name, values[""]) for setting, values in written.items()}
+        )
+        for name in names
+    }
+
+
 def of_policy(config: TrainConfig, policy: str) -> TrainConfig:
     """Return `config` with the values of one policy in place of words.
 

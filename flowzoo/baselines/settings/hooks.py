@@ -5,8 +5,11 @@ Arguments and permitted changes are in docs/hooks.md and in the classes below.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import shlex
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,6 +30,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T", bound="Hook")
+
+ALERT_S = 30.0
+"""Seconds that the command of `alert` may take; it is ended then."""
+RUBRIC = "judge:"
+"""Start of the name of a reward that is a rubric's file."""
+
+logger = logging.getLogger("flowzoo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +237,6 @@ class Callback(Hook):
             raise self.wrong(nothing, repr(result)[:60], of)
 
 
-RUBRIC = "judge:"
-"""Start of the name of a reward that is a rubric's file."""
-
-
 def load_reward(name: str) -> RewardFunction:
     """Load the reward `name`: a function, or a rubric as `judge:FILE.toml`."""
     if not name.startswith(RUBRIC):
@@ -265,6 +271,21 @@ def check_alert(command: str) -> None:
     if command:
         PERMISSION.check(command)
         alert_words(command)
+
+
+def send_alert(command: str, event: Mapping[str, Any]) -> None:
+    """Run a command with an event as JSON on its standard input; failures are logged."""
+    try:
+        done = subprocess.run(
+            alert_words(command), input=json.dumps(event), text=True, timeout=ALERT_S, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("the command of --alert failed: %s", error)
+        return
+    if done.returncode:
+        message = " ".join(done.stderr.split())[-200:]
+        logger.warning("the command of --alert ended with status %d: %s", done.returncode, message)
 
 
 def check_hooks(config: Any) -> None:

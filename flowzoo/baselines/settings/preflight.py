@@ -20,11 +20,11 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
-from flowzoo.baselines.settings.by_policy import OF_SAMPLING, by_policy, of_policy, written_values
+from flowzoo.baselines.settings.by_policy import read_policies
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import check_alert
+from flowzoo.baselines.settings.layers import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
-from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import read_policy_map, starting_models
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
@@ -103,10 +103,7 @@ def resolve_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, Tra
             f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
             "`flowzoo eval`, which trains nothing."
         )
-    for setting in by_policy(TrainConfig):
-        policies = names if setting in OF_SAMPLING else trained
-        written_values(setting, getattr(config, setting), policies)
-    policy_settings = {name: of_policy(config, name) for name in names}
+    policy_settings = read_policies(config, trained)
     for name in trained:
         check(learner_rules(policy_settings[name]))
     return policy_settings

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowzoo.baselines.settings.sft import SftConfig, Taught
-from flowzoo.baselines.sft.sources import (
-    RecordedReply,
-    ScriptedPlay,
-    Transcript,
-    all_sources,
-    is_scripted,
-)
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, is_scripted, read_source
 from flowzoo.envs import Call, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest, key_int
@@ -64,7 +58,7 @@ def read_transcripts(
     Nothing is trained on `problems`, which are held out.
     """
     scripted = ScriptedPlay("train", config.n, config.samples, config.seed)
-    transcripts = all_sources(config.source, workflow, scripted)
+    transcripts = [row for word in config.source for row in read_source(word, workflow, scripted)]
     check_problems(transcripts, TRAINABLE, problems)
     taught = choose(transcripts, config, problems, counts)
     sources, held_back = config.validation, list[Transcript]()
@@ -75,12 +69,13 @@ def read_transcripts(
     if not sources:
         sources = tuple(filter(is_scripted, config.source)) if problems else ()
         # Scripted sources play fresh problems instead.
-        others = [transcript for transcript in taught if not is_scripted(transcript.source)]
-        held_back = hold_back(others, config.held_back, config.seed)[1]
-        ids = {id(transcript) for transcript in held_back}
-        taught = [transcript for transcript in taught if id(transcript) not in ids]
+        parts: tuple[list[Transcript], list[Transcript]] = ([], [])
+        for transcript in taught:
+            fresh = is_scripted(transcript.source)
+            parts[not fresh and is_held_back(transcript, config)].append(transcript)
+        taught, held_back = parts
     scripted = ScriptedPlay(config.eval_split, len(problems), 1, config.seed)
-    measured = all_sources(sources, workflow, scripted)
+    measured = [row for word in sources for row in read_source(word, workflow, scripted)]
     check_problems(measured, (config.eval_split,))
     measured = [*choose(measured, config, (), SftCounts()), *held_back]
     keys = set(map(problem_key, measured))
@@ -158,17 +153,14 @@ def quotes(content: str, texts: Iterable[str]) -> bool:
 
 def best_of(transcripts: Sequence[Transcript], most: int) -> list[Transcript]:
     """Select the `most` episodes of the highest score of every problem, the first of equals."""
-    ranked = sorted(
-        range(len(transcripts)), key=lambda index: (-(transcripts[index].score or 0.0), index)
-    )
     counts: Counter[str] = Counter()
-    chosen = list[int]()
-    for index in ranked:
-        key = problem_key(transcripts[index])
-        if counts[key] < most:
-            counts[key] += 1
-            chosen.append(index)
-    return [transcripts[index] for index in sorted(chosen)]
+    chosen = set[int]()
+    for transcript in sorted(transcripts, key=lambda one: -(one.score or 0.0)):
+        key = problem_key(transcript)
+        counts[key] += 1
+        if counts[key] <= most:
+            chosen.add(id(transcript))
+    return [transcript for transcript in transcripts if id(transcript) in chosen]
 
 
 def problem_key(transcript: Transcript) -> str:
@@ -180,24 +172,19 @@ def problem_key(transcript: Transcript) -> str:
     return key_digest(*parts).hex()
 
 
-def hold_back(
-    transcripts: Sequence[Transcript], share: float, seed: int
-) -> tuple[list[Transcript], list[Transcript]]:
-    """Split into transcripts to train on and to measure: a share of the problems, by their keys."""
-    parts: tuple[list[Transcript], list[Transcript]] = ([], [])
-    for transcript in transcripts:
-        held = key_int("held back", seed, problem_key(transcript)) < share * 2**64
-        parts[held].append(transcript)
-    return parts
+def is_held_back(transcript: Transcript, config: SftConfig) -> bool:
+    """True for a share of the problems, by their keys, which are measured and not trained on."""
+    number = key_int("held back", config.seed, problem_key(transcript))
+    return number < config.held_back * 2**64
 
 
-def reason_against(reply: RecordedReply, taught: Taught) -> str:
+def reason_against(reply: Call, taught: Taught) -> str:
     """Reason why a reply of a used episode is not taught, or empty."""
-    if reply.cut_off:
+    if reply.finish == "length":
         return "cut off at the length limit"
     if reply.shortened:
         return "prompt was shortened"
-    if taught != "all" and not reply.readable:
+    if taught != "all" and not reply.strict:
         return "not readable"
     if taught == "right" and reply.role_score is not None and reply.role_score < 1:
         return "did not do its own job"

@@ -26,6 +26,7 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.diagnostics.pay import PAY_OF, pay_changes
 from flowzoo.baselines.diagnostics.watch import BY_PROBLEM
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -46,16 +47,21 @@ _MAD_EFFICIENCY = 0.37
 """Efficiency of the median absolute deviation of n values, as a share of n."""
 
 
-def mean_staleness(rows: Sequence[Call], versions: Mapping[str, int]) -> MetricRow:
-    """`staleness_mean/POLICY`: mean number of optimizer steps since rows were sampled."""
-    metrics: MetricRow = {}
-    for name, steps in versions.items():
-        ages = [
-            steps - row.version for row in rows if row.policy == name and row.version is not None
-        ]
-        if ages:
-            metrics[f"staleness_mean/{name}"] = sum(ages) / len(ages)
-    return metrics
+def version_metrics(
+    rows: Sequence[Call],
+    sampled: Mapping[str, int],
+    now: Mapping[str, int],
+    config: TrainConfig,
+) -> MetricRow:
+    """Version of the weights that `sampled` the rows of a batch, and optimizer steps since then."""
+    row: MetricRow = {f"version/{name}": steps for name, steps in sampled.items()}
+    if config.max_staleness:
+        row |= {f"staleness/{name}": steps - sampled[name] for name, steps in now.items()}
+    for name, steps in now.items() if config.updates_in_flight else ():
+        versions = [call.version for call in rows if call.policy == name]
+        if ages := [steps - version for version in versions if version is not None]:
+            row[f"staleness_mean/{name}"] = mean(ages)
+    return row
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:

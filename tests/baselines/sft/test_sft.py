@@ -368,8 +368,8 @@ def test_only_replies_that_did_their_job_are_taught():
     replies = (
         first,
         replace(second, reply="So it is 1.", role_score=0.0),
-        replace(third, reply="I do not know.", readable=False, role_score=None),
-        replace(last, shortened=True),
+        replace(third, reply="I do not know.", strict=False, role_score=None),
+        replace(last, shortened=1),
     )
     found: dict[str, list[str]] = {}
     for taught in get_args(Taught):
