@@ -31,11 +31,7 @@ from transformers import PreTrainedTokenizerBase
 
 from flowzoo.agents.identity import BASE_FILE, ModelIdentity
 from flowzoo.agents.model_files import ADAPTER_CONFIG
-from flowzoo.baselines.backends.backend import (
-    LearnerProtocol,
-    LearnersLostError,
-    RunBackend,
-)
+from flowzoo.baselines.backends.backend import LearnerProtocol, LearnersLostError, RunBackend
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (

@@ -28,6 +28,7 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.history import (
     RECORD,
     SUMMARY,
+    Earlier,
     clear_summary,
     earlier_run,
     find_measurements,
@@ -131,11 +132,9 @@ class RunDirectory:
         self._lock = lock_folder(self.root, _ACTIVITY)
         try:
             self._earlier = earlier_run(self.root)
-            before = None if self._earlier is None else self._earlier.settings
             settings = json.loads(json.dumps(asdict(config)))
-            if before is not None:
-                self._check_same(before, settings)
-                self._check_hooks(hooks)
+            if self._earlier is not None:
+                self._check_same(self._earlier, settings, hooks)
         except BaseException:
             self.close()
             raise
@@ -145,7 +144,10 @@ class RunDirectory:
         if hooks:
             self._record["provenance"]["hooks"] = dict(hooks)
 
-    def _check_same(self, old: Mapping[str, object], settings: Mapping[str, object]) -> None:
+    def _check_same(
+        self, earlier: Earlier, settings: Mapping[str, object], hooks: Mapping[str, str]
+    ) -> None:
+        old = earlier.settings
         changed = [
             f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()
@@ -156,12 +158,9 @@ class RunDirectory:
                 f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
                 "choose another --out, or repeat the run's own settings to resume it"
             )
-
-    def _check_hooks(self, hooks: Mapping[str, str]) -> None:
-        if self._earlier is None or self._earlier.damage:
-            return  # a damaged record has its own warning, and no functions
-        for name, digest in hooks.items():
-            if self._earlier.hooks.get(name) != digest:
+        # A damaged record has its own warning, and no functions.
+        for name, digest in hooks.items() if not earlier.damage else ():
+            if earlier.hooks.get(name) != digest:
                 raise UsageError(
                     f"{self.root} holds a run with another version of the function {name} (its "
                     "file has changed): restore the file, or choose another --out"

@@ -17,12 +17,7 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.run.ledger import Aside, Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
-from flowzoo.files import (
-    free_path,
-    read_json,
-    read_sealed,
-    reading,
-)
+from flowzoo.files import free_path, read_json, read_sealed, reading
 
 SUMMARY = "summary.json"
 RECORD = "run.json"

@@ -116,9 +116,7 @@ class RunData:
         return whole_transcripts(self.folder, kind)
 
 
-def end_episodes(
-    run: RunData,
-) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
+def end_episodes(run: RunData) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
     """Saved episodes of the first and the last evaluation; None without both."""
     files, steps = run.transcript_files("eval"), run.steps
     if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():

@@ -33,17 +33,10 @@ def read_policies(config: TrainConfig, trained: Sequence[str]) -> dict[str, Trai
         UsageError: a word of none of these policies, or no value of the setting.
     """
     names = sorted({*trained, *config.frozen})
-    written = {
-        setting: written_values(setting, value, names if setting in OF_SAMPLING else trained)
-        for setting in by_policy(TrainConfig)
-        if isinstance(value := getattr(config, setting), tuple)
-    }
-    return {
-        name: replace(
-            config, **{setting: values.get(name, values[""]) for setting, values in written.items()}
-        )
-        for name in names
-    }
+    for setting in by_policy(TrainConfig):
+        policies = names if setting in OF_SAMPLING else trained
+        written_values(setting, getattr(config, setting), policies)
+    return {name: of_policy(config, name) for name in names}
 
 
 def of_policy(config: TrainConfig, policy: str) -> TrainConfig:

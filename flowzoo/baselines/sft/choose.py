@@ -22,15 +22,15 @@ TRAINABLE = ("train", "pretrain")
 """Splits whose problems may be trained on."""
 
 
-@dataclass(slots=True)
+@dataclass
 class SftCounts:
     """Number of transcripts and replies that are used and left out, by reason."""
 
     episodes: int = 0
-    used: int = 0
+    kept: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     replies: int = 0
-    """Replies of the used episodes."""
+    """Replies of the kept episodes."""
     replies_left_out: Counter[str] = field(default_factory=Counter)
     trained: int = 0
     held_out: int = 0
@@ -42,12 +42,8 @@ class SftCounts:
 
     def plain(self) -> dict[str, Any]:
         """Plain values for a summary."""
-        names = {"used": "kept"}  # the key in summary.json
-        values = {names.get(name, name): getattr(self, name) for name in self.__slots__}
-        return values | {
-            "left_out": dict(self.left_out),
-            "replies_left_out": dict(self.replies_left_out),
-        }
+        left_out, replies = dict(self.left_out), dict(self.replies_left_out)
+        return vars(self) | {"left_out": left_out, "replies_left_out": replies}
 
 
 def read_transcripts(
@@ -81,7 +77,7 @@ def read_transcripts(
     keys = set(map(problem_key, measured))
     others = [transcript for transcript in taught if problem_key(transcript) not in keys]
     counts.left_out["measured, too"] += len(taught) - len(others)
-    counts.used -= len(taught) - len(others)
+    counts.kept -= len(taught) - len(others)
     return others, measured
 
 
@@ -135,7 +131,7 @@ def choose(
             good.append(transcript)
     chosen = best_of(good, config.best) if config.best else good
     counts.left_out["not among the best"] += len(good) - len(chosen)
-    counts.used += len(chosen)
+    counts.kept += len(chosen)
     return chosen
 
 
@@ -179,7 +175,7 @@ def is_held_back(transcript: Transcript, config: SftConfig) -> bool:
 
 
 def reason_against(reply: Call, taught: Taught) -> str:
-    """Reason why a reply of a used episode is not taught, or empty."""
+    """Reason why a reply of a kept episode is not taught, or empty."""
     if reply.finish == "length":
         return "cut off at the length limit"
     if reply.shortened:
@@ -199,7 +195,7 @@ def check_rows(rows: Mapping[str, Sequence[Call]], counts: SftCounts, config: Sf
         text = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         raise UsageError(
             f"no reply is left to teach policy {', '.join(empty)}: of "
-            f"{counts.episodes} episodes {counts.used} were kept; left out: "
+            f"{counts.episodes} episodes {counts.kept} were kept; left out: "
             f"{text or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
         )
     if config.stop_patience and not counts.held_out:

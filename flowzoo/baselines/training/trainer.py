@@ -302,12 +302,8 @@ class Trainer:
         """Load the best checkpoint, and slow the policies of the role that fell down."""
         run = self.run
         role = next((alarm.role for alarm in alarms if alarm.role), run.state.watch.suspect())
-        slowed = [
-            name
-            for name in run.learners
-            if not role or name in {run.plan.policies[key] for key in run.plan.policies
-                                    if role_of(key) == role}
-        ] or list(run.learners)  # fmt: skip
+        fallen = {name for key, name in run.plan.policies.items() if role_of(key) == role}
+        slowed = [name for name in run.learners if name in fallen] or list(run.learners)
         scales = {name: learner.lr_scale for name, learner in run.learners.items()}
         root = run.directory.checkpoints
         best = run.backend.once(lambda: first_intact(by_score(checkpoints(root))))
