@@ -35,8 +35,8 @@ class PublishedField:
     """A published value beside ours."""
 
     field: str
-    published: Any
-    value: Any
+    published: object
+    value: object
     """Ours."""
     state: State
     """`differs`: for the stated reason. `property`: no setting says it. `unstated`: ours is neither

@@ -29,6 +29,8 @@ from flowzoo.watched import WATCHED
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from flowzoo.baselines.settings.config import TrainConfig
+
 T = TypeVar("T", bound="Hook")
 
 ALERT_S = 30.0
@@ -178,7 +180,7 @@ class StepControl:
         step: int,
         metrics: Mapping[str, Any],
         history: Sequence[Mapping[str, Any]],
-        config: Any,
+        config: TrainConfig,
         scales: Mapping[str, float],
     ) -> None:
         self.step, self.config = step, config
@@ -288,7 +290,7 @@ def send_alert(command: str, event: Mapping[str, Any]) -> None:
         logger.warning("the command of --alert ended with status %d: %s", done.returncode, message)
 
 
-def check_hooks(config: Any) -> None:
+def check_hooks(config: TrainConfig) -> None:
     """Check that the functions of settings may be loaded; none is, nor is a rubric read."""
     for name in (config.advantage_function, config.loss, config.reward, *config.callback):
         if name and not name.startswith(RUBRIC):

@@ -20,8 +20,13 @@ from flowzoo.baselines.engines.hf import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
-from flowzoo.baselines.run.directory import RunDirectory, RunFollower
-from flowzoo.baselines.run.history import Earlier, earlier_run, keep_speech
+from flowzoo.baselines.run.directory import (
+    Earlier,
+    RunDirectory,
+    RunFollower,
+    earlier_run,
+    keep_speech,
+)
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import need_modules

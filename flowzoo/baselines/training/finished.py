@@ -12,8 +12,7 @@ from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.baselines.engines.hf import Engines, identities, load_policies, policy_models
-from flowzoo.baselines.run.directory import failures_path
-from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.directory import earlier_run, failures_path
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table

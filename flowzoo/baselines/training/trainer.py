@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from flowzoo.baselines.diagnostics.swap import SwapRow
 from flowzoo.baselines.diagnostics.watch import EVENTS, ROLLBACK, FallAlarm
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import row_key
+from flowzoo.baselines.run.directory import RowKey, row_key
 from flowzoo.baselines.run.manifest import by_score, checkpoints, first_intact
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl, send_alert
@@ -70,7 +70,7 @@ class JudgedBatch(NamedTuple):
     """True for rows that are trained on."""
 
     @property
-    def signals(self) -> dict[Any, float]:
+    def signals(self) -> dict[RowKey, float]:
         """Advantage by key of the row, of trained rows."""
         values = self.advantages.values.tolist()
         rows = zip(self.sampled.rows, values, self.trained, strict=True)
