@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flowzoo.baselines.matrix.file import Matrix
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
-from flowzoo.baselines.run.history import Earlier, earlier_run
+from flowzoo.baselines.run.directory import Earlier, earlier_run
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.baselines.settings.layers import without_models
 from flowzoo.errors import DataError, UsageError

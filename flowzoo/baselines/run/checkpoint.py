@@ -14,7 +14,7 @@ Layout of one checkpoint below the run's checkpoint folder:
 
 from __future__ import annotations
 
-import json
+import functools
 import logging
 import os
 import random
@@ -22,7 +22,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial as partial_of
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,11 +31,7 @@ from transformers import PreTrainedTokenizerBase
 
 from flowzoo.agents.identity import BASE_FILE, ModelIdentity
 from flowzoo.agents.model_files import ADAPTER_CONFIG
-from flowzoo.baselines.backends.backend import (
-    LearnerProtocol,
-    LearnersLostError,
-    RunBackend,
-)
+from flowzoo.baselines.backends.backend import LearnerProtocol, LearnersLostError, RunBackend
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
@@ -101,7 +96,7 @@ def save(
             name: model.location for name, model in (models or {}).items() if name not in learners
         },
         "models": {name: asdict(model) for name, model in (models or {}).items()},
-        "state": _plain(state or {}),
+        "state": dict(state or {}),
         "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }
     partial = root / f"{PARTIAL}{target.name}"
@@ -124,7 +119,7 @@ def save(
         backend.once(begin)
         for name, learner in learners.items():
             folder = partial / "policies" / name
-            backend.each(partial_of(learner.apply, save_learner, folder))
+            backend.each(functools.partial(learner.apply, save_learner, folder))
         seen = backend.each(lambda: _sizes(partial))
         backend.once(finish)
     except LearnersLostError:  # the next checkpoint removes partial files
@@ -217,14 +212,6 @@ def _write(
     for path in sorted(folder.rglob("*"), reverse=True):
         _sync(path)
     _sync(folder)
-
-
-def _plain(state: Mapping[str, object]) -> dict[str, Any]:
-    """`state` in JSON types."""
-    try:
-        return json.loads(json.dumps(state))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"`state` must be JSON-able: {error}.") from error
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from flowzoo.baselines.run.digests import check_transcripts
+from flowzoo.baselines.run.ledger import check_transcripts
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import distinct_names, is_vacant, read_rows, writing
 

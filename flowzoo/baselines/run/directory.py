@@ -7,7 +7,7 @@ tensorboard/        the same numbers as event files
 transcripts/        episodes with every message and reply, one file per saved step
 nonfinite-STEP.jsonl  the rows that stopped the run, if any did
 checkpoints/        see `flowzoo.baselines.run.checkpoint`; and copies of the two files above
-aside/N/            repeated steps and damaged files; see `flowzoo.baselines.run.history`
+aside/N/            repeated steps and damaged files
 summary.json        written at the end
 """
 
@@ -16,38 +16,43 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
+from flowzoo.agents.identity import ModelIdentity, is_speech
 from flowzoo.aliases import MetricRow
-from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
-from flowzoo.baselines.run.history import (
-    RECORD,
-    SUMMARY,
-    clear_summary,
-    earlier_run,
-    find_measurements,
-    remedy,
-    rewind,
-)
-from flowzoo.baselines.run.ledger import Aside, Ledger, Mark
-from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
+from flowzoo.baselines.run.ledger import DIGESTS, Aside, Ledger, Mark, TranscriptDigests
+from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import json_line
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import check_lock, free_path, lock_folder, sealed, write_json, writing
+from flowzoo.files import (
+    check_lock,
+    free_path,
+    lock_folder,
+    read_json,
+    read_sealed,
+    reading,
+    sealed,
+    write_json,
+    writing,
+)
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import describe_run
 
 logger = logging.getLogger("flowzoo")
 
+SUMMARY = "summary.json"
+RECORD = "run.json"
 VOLATILE = ("perf/", "time/")
 """Prefixes of metrics that depend on the speed of the machine; all others repeat exactly."""
 
@@ -61,6 +66,7 @@ _MAY_CHANGE = (
 
 
 _ACTIVITY = "training"  # what another process does in a locked directory
+_TRANSCRIPT = re.compile(r"(?:eval|train)-(\d+)\.jsonl")
 
 RowKey = tuple[str, str, int, int]
 
@@ -102,6 +108,134 @@ def failures_path(root: Path) -> Path:
     return root / "failures.jsonl"
 
 
+class Earlier(NamedTuple):
+    """Settings of an earlier run in a directory, and the models of its newest checkpoint."""
+
+    settings: dict[str, Any]
+    damage: str
+    """Damage of its `run.json`; empty if it is intact."""
+    models: Mapping[str, ModelIdentity]
+    """The models that its policies began with, where they were recorded."""
+    hooks: Mapping[str, str]
+    """Digests of the functions that its settings name; none of a damaged record."""
+
+
+def earlier_run(root: Path) -> Earlier | None:
+    """Read the settings of the run in `root`; None if there is none."""
+    with reading(root):
+        begun = _has_begun(root)
+    # A damaged `run.json` is replaced by the settings in the newest checkpoint.
+    path, newest = root / RECORD, _newest(root / "checkpoints")
+    models = newest.models if newest else {}
+    try:
+        record = read_sealed(path)
+        if not isinstance(record.get("settings"), dict):
+            raise DataError(f"{path} has no `settings`")
+    except DataError as error:
+        if newest is not None and "config" in newest.state:
+            return Earlier(newest.state["config"], str(error), models, {})
+        if not begun:
+            return None
+        raise DataError(f"{error}, and there is no complete checkpoint; {remedy(root)}") from error
+    hooks = record.get("provenance", {}).get("hooks", {})
+    return Earlier(record["settings"], "", models, hooks) if begun else None
+
+
+def keep_speech(root: Path, models: Mapping[str, ModelIdentity]) -> dict[str, ModelIdentity]:
+    """Copy tokenizers and templates of policies with another base out of the newest checkpoint.
+
+    Returns the models, with these folders below `speech/`.
+    """
+    newest, spoken = _newest(root / "checkpoints"), dict(models)
+    for name, model in models.items():
+        if newest is None or not model.accepted or model.speech:
+            continue
+        folder = (root / "speech" / name).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in newest.policy_path(name).iterdir():
+            if is_speech(path.name):
+                shutil.copyfile(path, folder / path.name)
+        spoken[name] = replace(model, speech=str(folder))
+    return spoken
+
+
+def remedy(root: Path) -> str:
+    """Remedy for damage that cannot be repaired from a checkpoint."""
+    return (
+        "restore it from a copy, or repeat the command with --restart, which keeps this run as "
+        f"{free_path(root)} and trains anew"
+    )
+
+
+def find_measurements(root: Path) -> Iterator[str]:
+    """Yield evidence in `root` of a run that got beyond its first evaluation."""
+    metrics = root / METRICS
+    if metrics.is_file():
+        with reading(metrics):
+            lines = metrics.read_bytes().count(b"\n")
+        # The first row is of the evaluation before training, which is repeated at no loss.
+        if lines > 1:
+            yield f"{METRICS} has {lines} rows"
+    elif os.path.lexists(metrics):
+        yield f"{METRICS} is not a file"
+    steps = [step for step, _ in _transcripts(root) if step > 0]
+    if steps:
+        yield f"transcripts/ reach step {max(steps)}"
+    if os.path.lexists(root / SUMMARY):
+        yield f"there is a {SUMMARY}"
+    if any(root.glob("nonfinite-*")):
+        yield "rows that were not finite are saved"
+
+
+def rewind(
+    root: Path, info: CheckpointInfo | None, aside: Aside, ledger: Ledger
+) -> list[MetricRow]:
+    """Rewind metrics and transcripts to a checkpoint (None: the start), and return the rows."""
+    step = -1 if info is None else info.step
+    mark = None if info is None else info.marks.get(METRICS)
+    rows = ledger.keep(mark, aside, remedy(root))
+    # Measurements are never overwritten: later ones are moved.
+    for written, transcript in _transcripts(root):
+        if written > step:
+            aside.take(transcript)
+    return [json.loads(line) for line in rows.splitlines()]
+
+
+def clear_summary(root: Path, aside: Aside, step: int) -> None:
+    """Move a summary aside if it is damaged or of another last step than `step`."""
+    path = root / SUMMARY
+    if not os.path.lexists(path):
+        return
+    try:
+        summary = read_json(path)
+        if isinstance(summary, dict) and summary.get("steps") == step:
+            return
+    except DataError as error:
+        logger.warning("%s; it is written again", error)
+    aside.take(path)
+
+
+def _has_begun(root: Path) -> bool:
+    path = root / METRICS
+    rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
+    return rows or bool(step_folders(root / "checkpoints")) or any(find_measurements(root))
+
+
+def _newest(root: Path) -> CheckpointInfo | None:
+    for path in reversed(step_folders(root)):
+        try:
+            return read(path)
+        except DataError:
+            continue
+    return None
+
+
+def _transcripts(root: Path) -> list[tuple[int, Path]]:
+    folder = root / "transcripts"
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [(int(match[1]), path) for path in paths if (match := _TRANSCRIPT.fullmatch(path.name))]
+
+
 class RunDirectory:
     """The files of one run."""
 
@@ -132,11 +266,9 @@ class RunDirectory:
         self._lock = lock_folder(self.root, _ACTIVITY)
         try:
             self._earlier = earlier_run(self.root)
-            before = None if self._earlier is None else self._earlier.settings
             settings = json.loads(json.dumps(asdict(config)))
-            if before is not None:
-                self._check_same(before, settings)
-                self._check_hooks(hooks)
+            if self._earlier is not None:
+                self._check_same(self._earlier, settings, hooks)
         except BaseException:
             self.close()
             raise
@@ -146,7 +278,10 @@ class RunDirectory:
         if hooks:
             self._record["provenance"]["hooks"] = dict(hooks)
 
-    def _check_same(self, old: Mapping[str, object], settings: Mapping[str, object]) -> None:
+    def _check_same(
+        self, earlier: Earlier, settings: Mapping[str, object], hooks: Mapping[str, str]
+    ) -> None:
+        old = earlier.settings
         changed = [
             f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()
@@ -157,12 +292,9 @@ class RunDirectory:
                 f"{self.root} holds a run with other settings ({'; '.join(changed)}): "
                 "choose another --out, or repeat the run's own settings to resume it"
             )
-
-    def _check_hooks(self, hooks: Mapping[str, str]) -> None:
-        if self._earlier is None or self._earlier.damage:
-            return  # a damaged record has its own warning, and no functions
-        for name, digest in hooks.items():
-            if self._earlier.hooks.get(name) != digest:
+        # A damaged record has its own warning, and no functions.
+        for name, digest in hooks.items() if not earlier.damage else ():
+            if earlier.hooks.get(name) != digest:
                 raise UsageError(
                     f"{self.root} holds a run with another version of the function {name} (its "
                     "file has changed): restore the file, or choose another --out"
@@ -259,31 +391,15 @@ class RunFollower:
         self.failures = failures_path(root)
         self.aside = Aside(root)
 
-    def log(self, row: Mapping[str, object]) -> None:
-        """No-op."""
+    def ignore(self, *given: object, **named: object) -> None:
+        """Do nothing."""
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """No-op."""
+    log = add = save_transcripts = save_summary = close = ignore
 
     def marks(self) -> dict[str, Mark]:
-        """No-op."""
+        """Return no marks."""
         return {}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """No-op; return the folder of the run."""
+        """Return the folder of the run."""
         return self.root
-
-    def save_transcripts(
-        self,
-        kind: str,
-        step: int,
-        records: Sequence[EpisodeRecord],
-        advantages: Mapping[RowKey, float] | None = None,
-    ) -> None:
-        """No-op."""
-
-    def save_summary(self, summary: Mapping[str, object]) -> None:
-        """No-op."""
-
-    def close(self) -> None:
-        """No-op."""

@@ -15,7 +15,7 @@ import numpy as np
 from flowzoo.agents.evaluation.summary import measure_name
 from flowzoo.aliases import Floats, MetricRow
 from flowzoo.baselines.diagnostics.pay import has_pay
-from flowzoo.baselines.run.digests import whole_transcripts
+from flowzoo.baselines.run.ledger import whole_transcripts
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.errors import DataError, UsageError
@@ -116,9 +116,7 @@ class RunData:
         return whole_transcripts(self.folder, kind)
 
 
-def end_episodes(
-    run: RunData,
-) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
+def end_episodes(run: RunData) -> tuple[tuple[Table, ...], tuple[Table, ...]] | None:
     """Saved episodes of the first and the last evaluation; None without both."""
     files, steps = run.transcript_files("eval"), run.steps
     if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
@@ -176,14 +174,10 @@ def read_episodes(path: Path) -> tuple[Table, ...]:
     return tuple(read_rows(path, _episode, "an episode"))
 
 
-_RENAMED = {f"{prefix}judge/truths": f"{prefix}judge/compared" for prefix in ("", "eval/")}
-"""Earlier names of metrics, which are read under the present ones."""
-
-
 def _metrics(row: Any) -> MetricRow:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return {_RENAMED.get(name, name): value for name, value in row.items()}
+    return row
 
 
 def _episode(row: Any) -> Table:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
@@ -21,16 +21,14 @@ SamplerName = Literal["episodes", "tree", "joint"]
 Sharing = Literal["any", "isolated"]
 T = TypeVar("T", bound=Any)
 
-CANDIDATES = 4
-"""Default number of candidates per decision."""
-
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One named algorithm."""
 
     name: str
-    advantage: AdvantageSpec
+    advantage: AdvantageSpec = field(default=PRESETS["grpo"], kw_only=True)
+    """The preset of the algorithm's name, and grpo's where there is none."""
     source: str
     """Paper and place of the definition."""
     differs: str
@@ -58,16 +56,14 @@ class Algorithm:
     @property
     def values(self) -> dict[str, Any]:
         """Values of the settings that a user may leave to the algorithm."""
-        same = ("clip_low", "clip_high", "dual_clip", "aggregation", "kl")
         samples = 8 if self.sampling == "episodes" else 1
-        values: dict[str, Any] = {"samples": samples, "candidates": CANDIDATES}
-        return values | {name: getattr(self, name) for name in same}
+        same = ("clip_low", "clip_high", "dual_clip", "aggregation", "kl")
+        return {"samples": samples, "candidates": 4} | {name: getattr(self, name) for name in same}
 
     def fill(self, settings: T) -> T:
         """Fill in what the settings of a run, or of one of its policies, leave to the algorithm."""
         values = self.values.items()
-        left = {name: value for name, value in values if getattr(settings, name) is None}
-        return replace(settings, **left)
+        return replace(settings, **{k: v for k, v in values if getattr(settings, k) is None})
 
     @property
     def usual_sharing(self) -> str:
@@ -93,7 +89,6 @@ _PLAIN: dict[str, Any] = {
 _TABLE = (
     Algorithm(
         "grpo",
-        PRESETS["grpo"],
         source=_GRPO,
         differs="The paper has one call an episode and a KL term (0.04); here every call of an "
         "episode gets its (R - mean) / std over the problem's episodes, each counted once, and no "
@@ -102,7 +97,6 @@ _TABLE = (
     ),
     Algorithm(
         "grpo_call",
-        PRESETS["grpo_call"],
         source=_GRPO + "; the control that Dr. MAS's ablation lacks",
         differs="As grpo, but an episode counts as often as it called, so that long episodes pull "
         "the mean: what a trainer does that pools rows. Dr. MAS's code has it as an option, "
@@ -111,7 +105,6 @@ _TABLE = (
     ),
     Algorithm(
         "dr_grpo",
-        PRESETS["dr_grpo"],
         source="Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2",
         differs="One call an episode in the paper. The sum over tokens is divided by a "
         "number fixed beforehand, rows times the longest reply allowed.",
@@ -120,26 +113,22 @@ _TABLE = (
     ),
     Algorithm(
         "dr_mas",
-        PRESETS["dr_mas"],
         source=_DR_MAS + ", (mu_k, sigma_k)",
         differs="Groups are (problem, role), so two agents of one role are compared with each "
         "other; the paper's agents have one copy each. " + _VERL,
     ),
     Algorithm(
         "dr_mas_mean",
-        PRESETS["dr_mas_mean"],
         source=_DR_MAS + ", ablation (mu_k, sigma)",
         differs="The role's mean, the deviation over the problem's episodes. As dr_mas otherwise.",
     ),
     Algorithm(
         "dr_mas_std",
-        PRESETS["dr_mas_std"],
         source=_DR_MAS + ", ablation (mu, sigma_k)",
         differs="The mean over the problem's episodes, the role's deviation. As dr_mas otherwise.",
     ),
     Algorithm(
         "paper",
-        PRESETS["paper"],
         source="When Does Multi-Agent RL Improve LLM Workflows? (arXiv 2605.24202), its code",
         differs="The same groups, trajectory names: the calls of a role in all episodes of a "
         "problem, but for three voters, which are three groups unless they write programs; a group "
@@ -149,7 +138,6 @@ _TABLE = (
     ),
     Algorithm(
         "at_grpo",
-        PRESETS["at_grpo"],
         source="Stronger-MAS (arXiv 2510.11062), AT-GRPO",
         differs="A group is the candidates of one prompt, found by its full key and the state's "
         "hash. The released code divides an index (env_idx // samples) to find it, and pads by "
@@ -158,7 +146,6 @@ _TABLE = (
     ),
     Algorithm(
         "magrpo",
-        PRESETS["magrpo"],
         source="MAGRPO (arXiv 2508.04652), on sampled episodes",
         differs="Calls of one role and turn of a problem are compared across episodes; the "
         "outcome is counted once per agent. The released library grows a tree instead "
@@ -168,7 +155,6 @@ _TABLE = (
     ),
     Algorithm(
         "magrpo_tree",
-        PRESETS["magrpo_tree"],
         source="MAGRPO (arXiv 2508.04652), as its library CoMLRL samples it",
         differs="A budgeted number of children per node instead of all G^T leaves, and crossed "
         "joint actions are averaged where the library sums them.",
@@ -178,14 +164,12 @@ _TABLE = (
     ),
     Algorithm(
         "rloo",
-        PRESETS["rloo"],
         source="Back to Basics (arXiv 2402.14740), RLOO; in CoMLRL as MARLOO",
         differs="The paper has one call an episode and the KL inside the reward; here no KL.",
         **_PLAIN,
     ),
     Algorithm(
         "reinforce_max",
-        PRESETS["reinforce_max"],
         source="CoMLRL's MAReMax",
         differs="The baseline is the best episode of the problem, each counted once. ReMax (arXiv "
         "2310.10505), after which it is named, takes the reward of a greedy reply instead.",
@@ -193,14 +177,12 @@ _TABLE = (
     ),
     Algorithm(
         "reinforce",
-        PRESETS["reinforce"],
         source="Williams 1992; in CoMLRL as MAREINFORCE",
         differs="No baseline: the episode's return itself.",
         **_PLAIN,
     ),
     Algorithm(
         "reinforce_role",
-        PRESETS["reinforce_role"],
         source="After SPIRAL's role-conditioned baseline (arXiv 2506.24119)",
         differs="The running mean is one per role, moved once per batch by the batch's mean and "
         "only after it was used; SPIRAL keeps one per game and role.",
@@ -208,7 +190,6 @@ _TABLE = (
     ),
     Algorithm(
         "reinforce_pp",
-        PRESETS["reinforce_pp"],
         source="REINFORCE++ (arXiv 2501.03262v9), global advantage normalization",
         differs="The paper has one call an episode and takes a KL penalty off the reward of every "
         "token; here no KL. The batch that mean and deviation are taken over is one policy's, each "
@@ -216,14 +197,12 @@ _TABLE = (
     ),
     Algorithm(
         "reinforce_pp_base",
-        PRESETS["reinforce_pp_base"],
         source="REINFORCE++ (arXiv 2501.03262v9), its variant with a baseline",
         differs="The mean of the problem's episodes is taken off, then the rest is normalized over "
         "the batch, as reinforce_pp does it. The paper adds a KL loss (k2); here no KL.",
     ),
     Algorithm(
         "gspo",
-        PRESETS["grpo"],
         source="GSPO (arXiv 2507.18071), eq. 5 to 7, with grpo's advantages",
         differs="The ratio is that of a call, not of the whole episode; the clips are those of the "
         "paper's experiments, far narrower than a token's. GSPO-token is the same here, since all "
@@ -236,7 +215,6 @@ _TABLE = (
     ),
     Algorithm(
         "cispo",
-        PRESETS["grpo"],
         source="MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5, with grpo's advantages",
         differs="The paper has no lower bound either and does not name its upper one: a weight of "
         "5 at most is ScaleRL's (arXiv 2510.13786). Its dynamic sampling is `refill`, its length "
@@ -248,9 +226,10 @@ _TABLE = (
     ),
 )
 
-ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
-"""Name -> algorithm. Every preset has the algorithm of its name; others share grpo's advantages."""
-
+ALGORITHMS: Mapping[str, Algorithm] = {
+    row.name: replace(row, advantage=PRESETS.get(row.name, row.advantage)) for row in _TABLE
+}
+"""Name -> algorithm. Every preset has the algorithm of its name."""
 
 SUPERVISED = "sft"
 """Algorithm in the record of a supervised run; no run of `flowzoo train` has it."""

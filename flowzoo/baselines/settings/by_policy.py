@@ -26,6 +26,19 @@ def by_policy(settings: type) -> Mapping[str, Any]:
     }
 
 
+def read_policies(config: TrainConfig, trained: Sequence[str]) -> dict[str, TrainConfig]:
+    """Settings of every policy that is trained or frozen, with its values in place of words.
+
+    Raises:
+        UsageError: a word of none of these policies, or no value of the setting.
+    """
+    names = sorted({*trained, *config.frozen})
+    for setting in by_policy(TrainConfig):
+        policies = names if setting in OF_SAMPLING else trained
+        written_values(setting, getattr(config, setting), policies)
+    return {name: of_policy(config, name) for name in names}
+
+
 def of_policy(config: TrainConfig, policy: str) -> TrainConfig:
     """Return `config` with the values of one policy in place of words.
 

@@ -10,7 +10,7 @@ replace these or add to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -35,8 +35,8 @@ class PublishedField:
     """A published value beside ours."""
 
     field: str
-    published: Any
-    value: Any
+    published: object
+    value: object
     """Ours."""
     state: State
     """`differs`: for the stated reason. `property`: no setting says it. `unstated`: ours is neither
@@ -59,18 +59,18 @@ def deviations(name: str, config: TrainConfig) -> list[PublishedField]:
     names, stem = bundled_names(FOLDER), name.partition("@")[0]
     if stem not in names:
         raise unknown("bundled config", stem, names)
-    settings = _Settings(config)
-    rows = _matching(stem, settings)
-    replacing = {row.field: row for row in _matching(name, settings)} if name != stem else {}
+    holders = _holders(config)
+    rows = _matching(stem, holders)
+    replacing = {row.field: row for row in _matching(name, holders)} if name != stem else {}
     return [replacing.pop(row.field, row) for row in rows] + list(replacing.values())
 
 
-def _matching(name: str, settings: _Settings) -> list[PublishedField]:
+def _matching(name: str, holders: Sequence[object]) -> list[PublishedField]:
     return [
         row
         for facts in published_facts()
         if any(fnmatch(name, pattern) for pattern in facts["configs"])
-        for row in _rows(facts, settings)
+        for row in _rows(facts, holders)
     ]
 
 
@@ -81,12 +81,12 @@ def published_facts() -> list[dict[str, Any]]:
     ]
 
 
-def _rows(facts: Mapping[str, Any], settings: _Settings) -> Iterator[PublishedField]:
+def _rows(facts: Mapping[str, Any], holders: Sequence[object]) -> Iterator[PublishedField]:
     source = facts["source"]
     for field, entry in facts.get("fields", {}).items():
         if not isinstance(entry, dict):
             entry = {"published": entry, "ours": entry, "why": ""}
-        value, reason = settings.value(field), entry["why"]
+        value, reason = _value(holders, field), entry["why"]
         state: State = "differs"
         if value == entry["published"]:
             state, reason = "equal", ""
@@ -98,29 +98,27 @@ def _rows(facts: Mapping[str, Any], settings: _Settings) -> Iterator[PublishedFi
         yield PublishedField(field, *texts, "property", entry["why"], source)
 
 
-class _Settings:
-    """Resolved settings by name: of a run, its options, its workflow and task, its algorithm."""
+def _holders(config: TrainConfig) -> tuple[object, ...]:
+    """Where resolved settings are by name: a run, its options, workflow, task and algorithm."""
+    # Rows of data are not read, so the workflow is made without them.
+    unread = tuple(word for word in config.options if not word.startswith("data="))
+    outline = outline_run(replace(config, options=unread))
+    assert outline.algorithm is not None
+    return (
+        read_settings(config.options),
+        vars(outline.config),
+        {**PLAIN, "old_logp": config.usual_old_logp},
+        outline.workflow,
+        outline.workflow.task,
+        outline.algorithm,
+        outline.algorithm.advantage,
+    )
 
-    def __init__(self, config: TrainConfig) -> None:
-        # Rows of data are not read, so the workflow is made without them.
-        unread = tuple(word for word in config.options if not word.startswith("data="))
-        outline = outline_run(replace(config, options=unread))
-        assert outline.algorithm is not None
-        self._holders = (
-            read_settings(config.options),
-            vars(outline.config),
-            {**PLAIN, "old_logp": config.usual_old_logp},
-            outline.workflow,
-            outline.workflow.task,
-            outline.algorithm,
-            outline.algorithm.advantage,
-        )
 
-    def value(self, name: str) -> Any:
-        """The setting of that name, as TOML has it; None if there is none."""
-        for holder in self._holders:
-            by_name = isinstance(holder, Mapping)
-            value = holder.get(name) if by_name else getattr(holder, name, None)
-            if value not in (None, ""):
-                return list(value) if isinstance(value, tuple) else value
-        return None
+def _value(holders: Sequence[object], name: str) -> object:
+    """The setting of that name, as TOML has it; None if there is none."""
+    for holder in holders:
+        value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+        if value not in (None, ""):
+            return list(value) if isinstance(value, tuple) else value
+    return None

@@ -5,8 +5,11 @@ Arguments and permitted changes are in docs/hooks.md and in the classes below.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import shlex
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,7 +29,16 @@ from flowzoo.watched import WATCHED
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from flowzoo.baselines.settings.config import TrainConfig
+
 T = TypeVar("T", bound="Hook")
+
+ALERT_S = 30.0
+"""Seconds that the command of `alert` may take; it is ended then."""
+RUBRIC = "judge:"
+"""Start of the name of a reward that is a rubric's file."""
+
+logger = logging.getLogger("flowzoo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,7 @@ class StepControl:
         step: int,
         metrics: Mapping[str, Any],
         history: Sequence[Mapping[str, Any]],
-        config: Any,
+        config: TrainConfig,
         scales: Mapping[str, float],
     ) -> None:
         self.step, self.config = step, config
@@ -227,10 +239,6 @@ class Callback(Hook):
             raise self.wrong(nothing, repr(result)[:60], of)
 
 
-RUBRIC = "judge:"
-"""Start of the name of a reward that is a rubric's file."""
-
-
 def load_reward(name: str) -> RewardFunction:
     """Load the reward `name`: a function, or a rubric as `judge:FILE.toml`."""
     if not name.startswith(RUBRIC):
@@ -267,7 +275,22 @@ def check_alert(command: str) -> None:
         alert_words(command)
 
 
-def check_hooks(config: Any) -> None:
+def send_alert(command: str, event: Mapping[str, Any]) -> None:
+    """Run a command with an event as JSON on its standard input; failures are logged."""
+    try:
+        done = subprocess.run(
+            alert_words(command), input=json.dumps(event), text=True, timeout=ALERT_S, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("the command of --alert failed: %s", error)
+        return
+    if done.returncode:
+        message = " ".join(done.stderr.split())[-200:]
+        logger.warning("the command of --alert ended with status %d: %s", done.returncode, message)
+
+
+def check_hooks(config: TrainConfig) -> None:
     """Check that the functions of settings may be loaded; none is, nor is a rubric read."""
     for name in (config.advantage_function, config.loss, config.reward, *config.callback):
         if name and not name.startswith(RUBRIC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowzoo.baselines.settings.config import TrainConfig
@@ -40,18 +40,6 @@ def plan_learner_groups(
                 "0.5)"
             )
     return groups
-
-
-def shared_learner_groups(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> list[str]:
-    """Lines about policies with separate numbers of workers that share them nevertheless."""
-    if isinstance(config.learner_workers, int):
-        return []
-    return [
-        f"{', '.join(names)}: adapters on one base take turns in one group of {workers} learner "
-        "workers"
-        for names, workers in groups
-        if len(names) > 1
-    ]
 
 
 def _numbers(

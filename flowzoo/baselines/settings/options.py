@@ -1,7 +1,7 @@
 """Settings of a run by subject; the learner's own are in `flowzoo.baselines.learner.config`.
 
 None means the default of the algorithm (`flowzoo.baselines.settings.algorithms`) or the model
-(`flowzoo.baselines.settings.model_defaults`), see the fields. The module does not import torch.
+(`flowzoo.baselines.settings.layers`), see the fields. The module does not import torch.
 """
 
 from __future__ import annotations

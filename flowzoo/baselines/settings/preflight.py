@@ -20,29 +20,17 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
-from flowzoo.baselines.settings.by_policy import OF_SAMPLING, by_policy, of_policy, written_values
+from flowzoo.baselines.settings.by_policy import read_policies
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import check_alert
+from flowzoo.baselines.settings.layers import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
-from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
 from flowzoo.baselines.settings.policy_map import read_policy_map, starting_models
-from flowzoo.baselines.settings.rules import (
-    algorithm_rules,
-    check,
-    credit_rules,
-    learner_rules,
-    run_rules,
-    worker_gpu_rules,
-)
+from flowzoo.baselines.settings.rules import check, learner_rules, run_rules, training_rules
 from flowzoo.declared import check_effects, unmet_condition
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import (
-    add_program,
-    add_setting,
-    add_wording,
-    read_settings,
-)
+from flowzoo.envs.settings import add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
 
@@ -85,9 +73,12 @@ def outline_run(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     policy_settings = resolve_policies(config, names)
     groups: tuple[LearnerGroupPlan, ...] = ()
     if algorithm is not None:
+        algorithm = with_own_advantage(algorithm, config, workflow)
         trained = [policy_settings[name] for name in names if name not in config.frozen]
-        algorithm = with_own_advantage(algorithm, config, workflow, trained)
-        check(worker_gpu_rules(config, policy_settings, models))
+        check_effects(trained, algorithm, f" ({algorithm.name})")
+        check(training_rules(config, algorithm, workflow, policy_settings, models))
+        if workflow.pays_agents:
+            algorithm = replace(algorithm, advantage=by_agent(algorithm.advantage))
         groups = plan_learner_groups(config, policy_settings, models)
     return RunOutline(config, policy_settings, workflow, roles, policies, models, algorithm, groups)
 
@@ -103,10 +94,7 @@ def resolve_policies(config: TrainConfig, names: Sequence[str]) -> dict[str, Tra
             f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
             "`flowzoo eval`, which trains nothing."
         )
-    for setting in by_policy(TrainConfig):
-        policies = names if setting in OF_SAMPLING else trained
-        written_values(setting, getattr(config, setting), policies)
-    policy_settings = {name: of_policy(config, name) for name in names}
+    policy_settings = read_policies(config, trained)
     for name in trained:
         check(learner_rules(policy_settings[name]))
     return policy_settings
@@ -128,10 +116,8 @@ def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
     return outline
 
 
-def with_own_advantage(
-    algorithm: Algorithm, config: TrainConfig, workflow: Workflow, learners: Sequence[TrainConfig]
-) -> Algorithm:
-    """Return the algorithm with the settings' own advantage; `learners` have the loss."""
+def with_own_advantage(algorithm: Algorithm, config: TrainConfig, workflow: Workflow) -> Algorithm:
+    """Return the algorithm with the settings' own choices of the advantage."""
     if config.candidates is not None and algorithm.sampling == "episodes":
         branching = [row.name for row in ALGORITHMS.values() if row.sampling != "episodes"]
         raise UsageError(
@@ -152,11 +138,7 @@ def with_own_advantage(
             )
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
-    algorithm = replace(algorithm, advantage=spec)
-    check_effects(learners, algorithm, f" ({algorithm.name})")
-    check(algorithm_rules(config, algorithm))
-    check(credit_rules(workflow, algorithm))
-    return replace(algorithm, advantage=by_agent(spec)) if workflow.pays_agents else algorithm
+    return replace(algorithm, advantage=spec)
 
 
 def check_held_out(config: TrainConfig, task: Task) -> None:

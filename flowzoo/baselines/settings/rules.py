@@ -103,8 +103,14 @@ def learner_rules(config: TrainConfig) -> Iterator[Rule]:
 # -- with an algorithm -------------------------------------------------------------------------
 
 
-def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for settings that depend on the algorithm."""
+def training_rules(
+    config: TrainConfig,
+    algorithm: Algorithm,
+    workflow: Workflow,
+    policy_settings: Mapping[str, TrainConfig],
+    models: Mapping[str, str],
+) -> Iterator[Rule]:
+    """Rules for what depends on the algorithm, the workflow or the policies and their models."""
     yield from group_rules(config, algorithm)
     yield from staleness_rules(config, algorithm)
     yield (
@@ -112,6 +118,15 @@ def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
         f"`reward` scores finished episodes, and {algorithm.name} values candidates before the "
         "end: set candidate_value=rollout",
     )
+    per_call = workflow.credit != "team" or workflow.format_penalty != 0
+    others = [row.name for row in ALGORITHMS.values() if row.advantage.target != "episode"]
+    yield (
+        per_call and algorithm.advantage.target == "episode" and not workflow.pays_agents,
+        f"{algorithm.name} judges every call by its episode's outcome and would ignore "
+        f"credit={workflow.credit!r} and format_penalty={workflow.format_penalty}: use one of "
+        f'{", ".join(others)}, or credit="team" without a penalty',
+    )
+    yield from worker_gpu_rules(config, policy_settings, models)
 
 
 def group_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
@@ -156,18 +171,6 @@ def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
         f"{algorithm.name} has no ratio to the policy that sampled, so rows of older weights "
         "would be trained on as if they were new: set old_logp=recomputed, whose importance "
         "weights correct for that, or an algorithm with a ratio",
-    )
-
-
-def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
-    """Rules for reward settings of a workflow that the algorithm ignores."""
-    per_call = workflow.credit != "team" or workflow.format_penalty != 0
-    others = [row.name for row in ALGORITHMS.values() if row.advantage.target != "episode"]
-    yield (
-        per_call and algorithm.advantage.target == "episode" and not workflow.pays_agents,
-        f"{algorithm.name} judges every call by its episode's outcome and would ignore "
-        f"credit={workflow.credit!r} and format_penalty={workflow.format_penalty}: use one of "
-        f'{", ".join(others)}, or credit="team" without a penalty',
     )
 
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowzoo.baselines.settings.sft import SftConfig, Taught
-from flowzoo.baselines.sft.sources import (
-    RecordedReply,
-    ScriptedPlay,
-    Transcript,
-    all_sources,
-    is_scripted,
-)
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, is_scripted, read_source
 from flowzoo.envs import Call, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest, key_int
@@ -28,15 +22,15 @@ TRAINABLE = ("train", "pretrain")
 """Splits whose problems may be trained on."""
 
 
-@dataclass(slots=True)
+@dataclass
 class SftCounts:
     """Number of transcripts and replies that are used and left out, by reason."""
 
     episodes: int = 0
-    used: int = 0
+    kept: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     replies: int = 0
-    """Replies of the used episodes."""
+    """Replies of the kept episodes."""
     replies_left_out: Counter[str] = field(default_factory=Counter)
     trained: int = 0
     held_out: int = 0
@@ -48,12 +42,8 @@ class SftCounts:
 
     def plain(self) -> dict[str, Any]:
         """Plain values for a summary."""
-        names = {"used": "kept"}  # the key in summary.json
-        values = {names.get(name, name): getattr(self, name) for name in self.__slots__}
-        return values | {
-            "left_out": dict(self.left_out),
-            "replies_left_out": dict(self.replies_left_out),
-        }
+        left_out, replies = dict(self.left_out), dict(self.replies_left_out)
+        return vars(self) | {"left_out": left_out, "replies_left_out": replies}
 
 
 def read_transcripts(
@@ -64,7 +54,7 @@ def read_transcripts(
     Nothing is trained on `problems`, which are held out.
     """
     scripted = ScriptedPlay("train", config.n, config.samples, config.seed)
-    transcripts = all_sources(config.source, workflow, scripted)
+    transcripts = [row for word in config.source for row in read_source(word, workflow, scripted)]
     check_problems(transcripts, TRAINABLE, problems)
     taught = choose(transcripts, config, problems, counts)
     sources, held_back = config.validation, list[Transcript]()
@@ -75,18 +65,19 @@ def read_transcripts(
     if not sources:
         sources = tuple(filter(is_scripted, config.source)) if problems else ()
         # Scripted sources play fresh problems instead.
-        others = [transcript for transcript in taught if not is_scripted(transcript.source)]
-        held_back = hold_back(others, config.held_back, config.seed)[1]
-        ids = {id(transcript) for transcript in held_back}
-        taught = [transcript for transcript in taught if id(transcript) not in ids]
+        parts: tuple[list[Transcript], list[Transcript]] = ([], [])
+        for transcript in taught:
+            fresh = is_scripted(transcript.source)
+            parts[not fresh and is_held_back(transcript, config)].append(transcript)
+        taught, held_back = parts
     scripted = ScriptedPlay(config.eval_split, len(problems), 1, config.seed)
-    measured = all_sources(sources, workflow, scripted)
+    measured = [row for word in sources for row in read_source(word, workflow, scripted)]
     check_problems(measured, (config.eval_split,))
     measured = [*choose(measured, config, (), SftCounts()), *held_back]
     keys = set(map(problem_key, measured))
     others = [transcript for transcript in taught if problem_key(transcript) not in keys]
     counts.left_out["measured, too"] += len(taught) - len(others)
-    counts.used -= len(taught) - len(others)
+    counts.kept -= len(taught) - len(others)
     return others, measured
 
 
@@ -140,7 +131,7 @@ def choose(
             good.append(transcript)
     chosen = best_of(good, config.best) if config.best else good
     counts.left_out["not among the best"] += len(good) - len(chosen)
-    counts.used += len(chosen)
+    counts.kept += len(chosen)
     return chosen
 
 
@@ -158,17 +149,14 @@ def quotes(content: str, texts: Iterable[str]) -> bool:
 
 def best_of(transcripts: Sequence[Transcript], most: int) -> list[Transcript]:
     """Select the `most` episodes of the highest score of every problem, the first of equals."""
-    ranked = sorted(
-        range(len(transcripts)), key=lambda index: (-(transcripts[index].score or 0.0), index)
-    )
     counts: Counter[str] = Counter()
-    chosen = list[int]()
-    for index in ranked:
-        key = problem_key(transcripts[index])
-        if counts[key] < most:
-            counts[key] += 1
-            chosen.append(index)
-    return [transcripts[index] for index in sorted(chosen)]
+    chosen = set[int]()
+    for transcript in sorted(transcripts, key=lambda one: -(one.score or 0.0)):
+        key = problem_key(transcript)
+        counts[key] += 1
+        if counts[key] <= most:
+            chosen.add(id(transcript))
+    return [transcript for transcript in transcripts if id(transcript) in chosen]
 
 
 def problem_key(transcript: Transcript) -> str:
@@ -180,24 +168,19 @@ def problem_key(transcript: Transcript) -> str:
     return key_digest(*parts).hex()
 
 
-def hold_back(
-    transcripts: Sequence[Transcript], share: float, seed: int
-) -> tuple[list[Transcript], list[Transcript]]:
-    """Split into transcripts to train on and to measure: a share of the problems, by their keys."""
-    parts: tuple[list[Transcript], list[Transcript]] = ([], [])
-    for transcript in transcripts:
-        held = key_int("held back", seed, problem_key(transcript)) < share * 2**64
-        parts[held].append(transcript)
-    return parts
+def is_held_back(transcript: Transcript, config: SftConfig) -> bool:
+    """True for a share of the problems, by their keys, which are measured and not trained on."""
+    number = key_int("held back", config.seed, problem_key(transcript))
+    return number < config.held_back * 2**64
 
 
-def reason_against(reply: RecordedReply, taught: Taught) -> str:
-    """Reason why a reply of a used episode is not taught, or empty."""
-    if reply.cut_off:
+def reason_against(reply: Call, taught: Taught) -> str:
+    """Reason why a reply of a kept episode is not taught, or empty."""
+    if reply.finish == "length":
         return "cut off at the length limit"
     if reply.shortened:
         return "prompt was shortened"
-    if taught != "all" and not reply.readable:
+    if taught != "all" and not reply.strict:
         return "not readable"
     if taught == "right" and reply.role_score is not None and reply.role_score < 1:
         return "did not do its own job"
@@ -212,7 +195,7 @@ def check_rows(rows: Mapping[str, Sequence[Call]], counts: SftCounts, config: Sf
         text = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         raise UsageError(
             f"no reply is left to teach policy {', '.join(empty)}: of "
-            f"{counts.episodes} episodes {counts.used} were kept; left out: "
+            f"{counts.episodes} episodes {counts.kept} were kept; left out: "
             f"{text or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
         )
     if config.stop_patience and not counts.held_out:

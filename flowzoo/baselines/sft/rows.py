@@ -17,8 +17,9 @@ from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft.choose import SftCounts, reason_against
-from flowzoo.baselines.sft.sources import RecordedReply, SampledLength, Transcript
+from flowzoo.baselines.sft.sources import Transcript
 from flowzoo.envs import Call
+from flowzoo.envs.tools import Tool
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
@@ -75,14 +76,14 @@ class RowMaker:
                     continue
                 seen.add(key)
                 rows[call.policy].append(call)
-                if reply.length is not None:
-                    now = SampledLength(len(call.prompt_ids), len(call.output_ids))
+                sampled = reply.prompt_tokens, reply.output_tokens
+                if all(sampled):
                     counts.compared += 1
-                    counts.as_sampled += now == reply.length
+                    counts.as_sampled += sampled == (call.prompt_tokens, call.output_tokens)
         return rows
 
     def _call(
-        self, transcript: Transcript, reply: RecordedReply, taught: Taught, counts: SftCounts
+        self, transcript: Transcript, reply: Call, taught: Taught, counts: SftCounts
     ) -> Call | None:
         policy, role = self._learner(transcript, reply)
         reason = reason_against(reply, taught)
@@ -92,18 +93,26 @@ class RowMaker:
             reason = "of an ask with tools, which this model calls in another notation"
         elif not reason:
             tokenizer = self.tokenizers[policy]
-            row = tokenizer.chat.row(reply.messages, reply.tools, reply.reply, tokenizer.stop_ids)
+            tools = [Tool.of_schema(schema) for schema in reply.tools]
+            row = tokenizer.chat.row(reply.messages, tools, reply.reply, tokenizer.stop_ids)
             if row is None:
                 reason = "not what the model's tokenizer and chat template write after the prompt"
             elif len(row.prompt) + len(row.reply) + 1 > tokenizer.most:
                 reason = "longer than max_length or the model's context"
             else:
                 output = (*row.reply, tokenizer.end)
-                return _row(transcript, reply, role, policy, row.prompt, output)
+                # With log-probs of 0 the gap of the learner's to them is the cross-entropy.
+                return Call(
+                    transcript.problem, transcript.episode, reply.agent or role, role, slot=0,
+                    turn=reply.turn, phase=0, messages=(), reply=reply.reply, strict=reply.strict,
+                    lenient=reply.strict, role_score=reply.role_score, parts={}, reward=0.0,
+                    state_hash="", prompts="", policy=policy, prompt_ids=row.prompt,
+                    output_ids=output, logps=(0.0,) * len(output),
+                )  # fmt: skip
         counts.replies_left_out[reason] += 1
         return None
 
-    def _learner(self, transcript: Transcript, reply: RecordedReply) -> tuple[str, str]:
+    def _learner(self, transcript: Transcript, reply: Call) -> tuple[str, str]:
         """Return the policy that learns a reply, and the role of the reply."""
         agents = agent_policies(self.policies, self.roles)
         if not reply.agent:
@@ -122,20 +131,6 @@ class RowMaker:
                 [*self.roles, *agent_names(self.roles)],
             )  # fmt: skip
         return agents[agent], role_of(agent)
-
-
-def _row(
-    transcript: Transcript, reply: RecordedReply, role: str, policy: str,
-    prompt: tuple[int, ...], output: tuple[int, ...],
-) -> Call:  # fmt: skip
-    # With log-probs of 0 the gap of the learner's to them is the cross-entropy.
-    return Call(
-        problem=transcript.problem, episode=transcript.episode, agent=reply.agent or role,
-        role=role, slot=0, turn=reply.turn, phase=0, messages=(), reply=reply.reply,
-        strict=reply.readable,
-        lenient=reply.readable, role_score=reply.role_score, parts={}, reward=0.0, state_hash="",
-        prompts="", policy=policy, prompt_ids=prompt, output_ids=output, logps=(0.0,) * len(output),
-    )  # fmt: skip
 
 
 def row_maker(

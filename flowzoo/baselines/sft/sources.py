@@ -7,50 +7,22 @@ tokenizer. Known numbers of tokens are compared with.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents import PolicyMap
+from flowzoo.agents.evaluation.evaluate import call_from_json
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.run.digests import check_transcripts
-from flowzoo.envs import Message, Workflow
+from flowzoo.baselines.run.ledger import check_transcripts
+from flowzoo.envs import Call, Message, Workflow
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_rows
-
-
-class SampledLength(NamedTuple):
-    """Tokens of a reply as it was sampled, its end of turn included."""
-
-    prompt: int
-    reply: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedReply:
-    """A chat and its reply."""
-
-    agent: str
-    """Agent or role that spoke; "" where a chat does not say."""
-    turn: int
-    messages: tuple[Message, ...]
-    reply: str
-    readable: bool = True
-    """True if the strict parser of the ask could read it."""
-    role_score: float | None = None
-    """Score of its role's own job; None: not defined, or pay."""
-    cut_off: bool = False
-    """True if the reply ran into the length limit."""
-    shortened: bool = False
-    """True if the prompt was shortened, so that `messages` are not the ones answered."""
-    length: SampledLength | None = None
-    tools: tuple[Tool, ...] = ()
-    """Tools that the reply could call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +40,8 @@ class Transcript:
     """None where a chat does not say."""
     cut_off: bool
     """True if the episode ended at its limit of turns."""
-    replies: tuple[RecordedReply, ...]
+    replies: tuple[Call, ...]
+    """Without token ids, of which `usage` has the known numbers; the agent of a chat may be ""."""
     pays: bool = False
     """True if scores are pay."""
 
@@ -190,31 +163,27 @@ def _episode(row: Mapping[str, Any], word: str) -> tuple[str, Transcript]:
     )
 
 
-def _reply(call: Mapping[str, Any], pays: bool) -> RecordedReply:
-    length = SampledLength(_count(call, "prompt"), _count(call, "output"))
-    return RecordedReply(
-        agent=call["agent"],
-        turn=call["turn"],
-        messages=tuple(call["messages"]),
-        reply=call["reply"],
-        readable=call["strict"],
-        role_score=None if pays else call["role_score"],
-        cut_off=call["finish"] == "length",
-        shortened=call["shortened"] > 0,
-        length=length if length.prompt and length.reply else None,
-        tools=tuple(map(Tool.of_schema, call.get("tools", ()))),
-    )
+_OF_RUNS = ("prompt_tokens", "output_tokens", "advantage")
+"""Fields that the transcripts of a run have in place of ids."""
 
 
-def _count(call: Mapping[str, Any], part: str) -> int:
-    """Number of tokens of the prompt or the output: evaluations keep the ids, runs the number."""
-    return call[f"{part}_tokens"] if f"{part}_tokens" in call else len(call[f"{part}_ids"])
+def _reply(row: Mapping[str, Any], pays: bool) -> Call:
+    """Read a call without its ids: evaluations keep them, and runs the numbers of tokens."""
+    counts = {
+        part: row[f"{part}_tokens"] if f"{part}_tokens" in row else len(row[f"{part}_ids"])
+        for part in ("prompt", "output")
+    }
+    for schema in row.get("tools", ()):
+        Tool.of_schema(schema)  # what is no tool is refused here
+    saved = {name: row[name] for name in row if name not in _OF_RUNS}
+    unread = {"prompt_ids": (), "output_ids": (), "logps": (), "usage": counts}
+    return call_from_json(saved | unread | ({"role_score": None} if pays else {}))
 
 
 def _chat(row: Mapping[str, Any], word: str, number: int) -> Transcript:
     """Read a chat; every message of the assistant is a reply to the messages before it."""
     messages = tuple(map(_message, row["messages"]))
-    replies = list[RecordedReply]()
+    replies = list[Call]()
     score = row.get("score")
     agent, problem = (
         "" if row.get(name) is None else str(row[name]) for name in ("agent", "problem")
@@ -224,7 +193,13 @@ def _chat(row: Mapping[str, Any], word: str, number: int) -> Transcript:
             continue
         if index == 0 or messages[index - 1]["role"] != "user":
             raise ValueError("an assistant's message must follow a user's")
-        replies.append(RecordedReply(agent, len(replies), messages[:index], message["content"]))
+        replies.append(
+            Call(
+                problem, f"{word}:{number}", agent, role="", slot=0, turn=len(replies), phase=0,
+                messages=messages[:index], reply=message["content"], strict=True, lenient=True,
+                role_score=None, parts={}, reward=0.0, state_hash="", prompts="",
+            )
+        )  # fmt: skip
     if not replies:
         raise ValueError("no message of an assistant")
     return Transcript(
@@ -244,10 +219,3 @@ def _message(value: Any) -> Message:
     if value["role"] not in ("system", "user", "assistant"):
         raise ValueError(f"a message's role is system, user or assistant, got {value['role']!r}")
     return {"role": value["role"], "content": value["content"]}
-
-
-def all_sources(
-    sources: Sequence[str], workflow: Workflow, scripted: ScriptedPlay
-) -> list[Transcript]:
-    """Read the transcripts of all sources, in their order."""
-    return list(chain.from_iterable(read_source(word, workflow, scripted) for word in sources))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.hf.process import prepare_process
@@ -23,15 +24,13 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, seed_random
-from flowzoo.baselines.run.directory import RunDirectory
+from flowzoo.baselines.run.directory import RunDirectory, earlier_run
 from flowzoo.baselines.run.export import EXPORTED, export_policy
-from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.algorithms import SUPERVISED
 from flowzoo.baselines.settings.by_policy import values_of
-from flowzoo.baselines.settings.layers import LayeredConfig
-from flowzoo.baselines.settings.model_defaults import fill_from_models
+from flowzoo.baselines.settings.layers import LayeredConfig, fill_from_models
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
@@ -42,7 +41,7 @@ from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
 from flowzoo.baselines.training.metrics import evaluation_metrics, pay_summary
 from flowzoo.baselines.training.plan import Replies, token_budgets
-from flowzoo.envs import Call
+from flowzoo.envs import Call, Problem
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json
 from flowzoo.seeding import key_rng
@@ -74,23 +73,16 @@ class SupervisedTrainer:
         self.policies, task = outline.policies, outline.workflow.task
         layered = LayeredConfig(outline.config)
         settings = fill_from_models(layered, outline.models, task.reply_tokens).config
-        self.config = config = replace(
-            config,
-            prompts=settings.prompts,
-            examples=settings.examples,
-            eval_problems=config.eval_problems
-            if config.eval_problems is not None
-            else settings.eval_problems,
-            engine_dtype=settings.engine_dtype,
-            compute=settings.compute,
-        )
+        names = ["prompts", "examples", "engine_dtype", "compute"]
+        names += ["eval_problems"] if config.eval_problems is None else []
+        filled: dict[str, Any] = {name: getattr(settings, name) for name in names}
+        self.config = config = replace(config, **filled)
         self.budgets = token_budgets(settings, self.roles, settings.max_tokens)
-        count = config.eval_problems
-        self.problems = (
-            distinct_problems(task, config.eval_split, count, option="--eval-problems")
-            if count
-            else []
-        )
+        self.problems: Sequence[Problem] = []
+        if count := config.eval_problems:
+            self.problems = distinct_problems(
+                task, config.eval_split, count, option="--eval-problems"
+            )
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
         earlier = None if restart else earlier_run(config.directory)

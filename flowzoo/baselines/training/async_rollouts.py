@@ -1,4 +1,4 @@
-"""Rollouts up to `max_staleness` steps ahead of the learners.
+"""Batches of steps: their problems, and rollouts up to `max_staleness` steps ahead of the learners.
 
 With K the batch of step t is sampled from the weights after step t-1-K (the first K+1 batches from
 the starting weights) while the learners take the steps before it, off-policy, as in section 4 of
@@ -28,15 +28,15 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend
+from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend, policies_of
 from flowzoo.baselines.engines.hf import Engines
-from flowzoo.baselines.training.evaluation import (
-    sample_jobs,
-    sample_once,
-    sample_shards,
-)
-from flowzoo.baselines.training.filters import FilteredBatch
-from flowzoo.envs import Call
+from flowzoo.baselines.training.advantage_computer import informative_jobs
+from flowzoo.baselines.training.evaluation import sample_jobs, sample_once, sample_shards
+from flowzoo.baselines.training.factories import make_sampler
+from flowzoo.baselines.training.filters import FilteredBatch, gather
+from flowzoo.baselines.training.plan import RunPlan
+from flowzoo.envs import Call, Workflow
+from flowzoo.seeding import key_int
 
 # Part of a checkpoint, so that a continued run trains on the same rows.
 FILE = "ahead.json"
@@ -59,6 +59,45 @@ class SampledStep(NamedTuple):
     """Optimizer steps behind the oldest weights that sampled, by policy."""
     seconds: float
     """Seconds of sampling."""
+
+
+class StepDraws:
+    """Draws the problems of steps and plays them."""
+
+    def __init__(
+        self, plan: RunPlan, engines: Engines, stream: ProblemStream, failures: Path
+    ) -> None:
+        self._plan, self._engines, self._stream = plan, engines, stream
+        self._failures = failures
+
+    def draw(self, step: int, play: PlayStep, means: RunningMean) -> FilteredBatch:
+        """Draw the problems of `step` and play them with `play`; `means` stay unchanged."""
+        plan, config = self._plan, self._plan.config
+        workflow = plan.curriculum.at(step)
+        sampler = self.sampler(workflow, key_int("train", config.seed, step))
+        spec = RolloutSpec("train", policies_of(sampler.policy_map), step)
+        return gather(
+            self._stream,
+            workflow.task,
+            lambda jobs: play(spec, sampler, jobs),
+            refills=config.refill,
+            problems=config.problems,
+            samples=plan.samples,
+            informative=lambda sampled: self.informative(sampled, means),
+        )
+
+    def informative(self, sampled: RolloutBatch, means: RunningMean) -> set[str]:
+        """Keys of the jobs that some policy would learn from; `means` stay unchanged."""
+        values = self._plan.compute_advantages(sampled, means.copy()).values
+        return informative_jobs(sampled.rows, values, self._plan.learners)
+
+    def sampler(self, workflow: Workflow, seed: int) -> Sampler:
+        """Make the sampler of training episodes; `seed` is part of every request's key."""
+        plan = self._plan
+        policy_map = plan.make_policy_map(self._engines.train_policies, plan.budgets)
+        return make_sampler(
+            plan.config, plan.algorithm, workflow, policy_map, seed=seed, failures=self._failures,
+        )  # fmt: skip
 
 
 class StepSampler:

@@ -20,15 +20,17 @@ from flowzoo.baselines.engines.hf import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
-from flowzoo.baselines.run.directory import RunDirectory, RunFollower
-from flowzoo.baselines.run.history import Earlier, earlier_run, keep_speech
+from flowzoo.baselines.run.directory import (
+    Earlier,
+    RunDirectory,
+    RunFollower,
+    earlier_run,
+    keep_speech,
+)
 from flowzoo.baselines.run.metric_logger import MetricLogger
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.eval_sets import set_problems
 from flowzoo.baselines.settings.preflight import need_modules
-from flowzoo.baselines.training.async_rollouts import SampledStep, StepSampler
-from flowzoo.baselines.training.batch import StepDraws
+from flowzoo.baselines.training.async_rollouts import SampledStep, StepDraws, StepSampler
 from flowzoo.baselines.training.difficulty import trainable
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import make_learners, open_engines
@@ -90,85 +92,107 @@ def start_run(
     prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
     plan = resolve(settings, earlier.settings if earlier else None)
-    config = plan.config
-    need_modules(config, [of_policy(config, name) for name in plan.names])
-    models = find_models(config, plan.models, plan.workflow.task.name, earlier, accept_base)
     reopen = partial(start_run, settings, accept_base=accept_base)
-    with ExitStack() as opened:  # closed again if a later part fails
-        kind = load_class("backend", BACKENDS[config.backend], RunBackend)
-        backend = kind.open(config, plan.learner_groups, identities(models))
-        opened.callback(backend.close)
-        problems = {"": plan.held_out, **set_problems(config, plan.eval_workflows)}
-        state = _new_state(plan, backend, models)
-        backend.once(lambda: warn_of_faults(state.trained))
-        directory = _open_directory(plan, backend, restart)
-        opened.callback(directory.close)
-        # Before the checkpoint is loaded, which puts back its own states.
-        seed_random(config.seed)
-        sampled = state.resume(directory, backend)
-        return open_run(plan, backend, state, directory, sampled, problems, opened, reopen)
+    return RunOpening(plan, earlier, restart, accept_base, reopen).open()
 
 
-def open_run(
-    plan: RunPlan,
-    backend: RunBackend,
-    state: RunState,
-    directory: RunDirectory | RunFollower,
-    sampled: Sequence[SampledStep],
-    problems: Mapping[str, Sequence[Problem]],
-    opened: ExitStack,
-    reopen: Callable[[], OpenRun],
-) -> OpenRun:
-    """Start the engines of a run whose state is loaded, and what plays, measures and records.
+@dataclass(frozen=True, slots=True)
+class RunOpening:
+    """Opens the run of a plan, part by part; if one fails, what is open is closed again."""
 
-    Args:
-        plan: the resolved settings.
-        backend: where the work is done.
-        state: policies and learners.
-        directory: the run directory.
-        sampled: batches that the checkpoint was saved with.
-        problems: problems of evaluations by set; the held-out ones are named "".
-        opened: closes what is open already; this function adds what it opens.
-        reopen: see `OpenRun`.
-    """
-    config, drawn, shard_jobs = plan.config, random_state(), plan.config.shard_jobs or 0
-    local = {
-        name: learner for name, learner in state.learners.items() if isinstance(learner, Learner)
-    }
-    engines = open_engines(config, state.trained, local, problems[""], plan.replies)
-    draws = StepDraws(plan, engines, state.stream, directory.failures)
-    batches = StepSampler(
-        draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
-        shard_jobs, at_once=config.batches_at_once, in_flight=config.updates_in_flight,
-    )  # fmt: skip
-    batches.ready.extend(sampled)
-    opened.callback(batches.close)
-    opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
-    opened.callback(engines.close)
-    if plan.judge is not None:
-        opened.callback(lambda judge: asyncio.run(judge.close()), plan.judge)
-    evaluation = Evaluation(
-        plan.workflow, problems[""], engines, config.deterministic, directory.failures,
-        config.eval_samples, backend, shard_jobs,
-    )  # fmt: skip
-    eval_sets = [
-        replace(evaluation, workflow=workflow, problems=problems[name], name=name)
-        for name, workflow in plan.eval_workflows.items()
-        if name
-    ]
-    engines.sync()
-    backend.publish(state.learners)
-    board = (
-        directory
-        if isinstance(directory, RunFollower)
-        else MetricLogger(directory.root, config, state.step, state.history)
-    )
-    opened.callback(board.close)
-    set_random_state(drawn)  # engines may have drawn while they started
-    return OpenRun(
-        plan, backend, directory, board, state, engines, draws, batches, evaluation, eval_sets,
-        close=opened.pop_all().close, reopen=reopen,
-    )  # fmt: skip
+    plan: RunPlan
+    earlier: Earlier | None
+    restart: bool
+    accept_base: bool
+    reopen: Callable[[], OpenRun]
+
+    def open(self) -> OpenRun:
+        """Find the models, load the state, and start what plays, learns and records."""
+        plan, config = self.plan, self.plan.config
+        need_modules(config, plan.policy_settings.values())
+        task = plan.workflow.task
+        models = find_models(config, plan.models, task.name, self.earlier, self.accept_base)
+        with ExitStack() as opened:
+            kind = load_class("backend", BACKENDS[config.backend], RunBackend)
+            backend = kind.open(config, plan.learner_groups, identities(models))
+            opened.callback(backend.close)
+            problems = plan.eval_problems()
+            stream = ProblemStream(config.split, config.seed, trainable(config, task))
+            # With learner workers this process neither learns nor plays: it needs shapes only.
+            placed = replace(config, device="meta") if config.learner_workers else config
+            trained = load_policies(placed, models)
+            learners = backend.join(lambda: make_learners(trained, plan.learners))
+            state = RunState(config, trained, learners, stream)
+            backend.once(lambda: warn_of_faults(trained))
+            directory = self._open_directory(backend)
+            opened.callback(directory.close)
+            # Before the checkpoint is loaded, which puts back its own states.
+            seed_random(config.seed)
+            sampled = state.resume(directory, backend)
+            drawn = random_state()
+            run = self._start(backend, state, directory, sampled, problems, opened)
+            set_random_state(drawn)  # engines may have drawn while they started
+        return run
+
+    def _open_directory(self, backend: RunBackend) -> RunDirectory | RunFollower:
+        plan = self.plan
+        opened: list[RunDirectory] = []
+
+        def open_it() -> None:
+            graded_with = backend.grading(plan.workflow.grading)
+            functions = {**plan.hooks.record(), **plan.workflow.functions}
+            opened.append(RunDirectory(plan.config, graded_with, functions, anew=self.restart))
+
+        backend.once(open_it)
+        return opened[0] if opened else RunFollower(plan.config.directory)
+
+    def _start(
+        self,
+        backend: RunBackend,
+        state: RunState,
+        directory: RunDirectory | RunFollower,
+        sampled: Sequence[SampledStep],
+        problems: Mapping[str, Sequence[Problem]],
+        opened: ExitStack,
+    ) -> OpenRun:
+        """Start the engines, and go on with the batches that the checkpoint was `sampled` with."""
+        plan, config = self.plan, self.plan.config
+        shard_jobs = config.shard_jobs or 0
+        local = {
+            name: learner for name, learner in state.learners.items()
+            if isinstance(learner, Learner)
+        }  # fmt: skip
+        engines = open_engines(config, state.trained, local, problems[""], plan.replies)
+        draws = StepDraws(plan, engines, state.stream, directory.failures)
+        batches = StepSampler(
+            draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
+            shard_jobs, at_once=config.batches_at_once, in_flight=config.updates_in_flight,
+        )  # fmt: skip
+        batches.ready.extend(sampled)
+        opened.callback(batches.close)
+        opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
+        opened.callback(engines.close)
+        if plan.judge is not None:
+            opened.callback(lambda judge: asyncio.run(judge.close()), plan.judge)
+        evaluations = [
+            Evaluation(
+                workflow, problems[name], engines, config.deterministic, directory.failures,
+                config.eval_samples, backend, shard_jobs, name,
+            )
+            for name, workflow in plan.eval_workflows.items()
+        ]  # fmt: skip
+        engines.sync()
+        backend.publish(state.learners)
+        board = (
+            directory
+            if isinstance(directory, RunFollower)
+            else MetricLogger(directory.root, config, state.step, state.history)
+        )
+        opened.callback(board.close)
+        return OpenRun(
+            plan, backend, directory, board, state, engines, draws, batches, evaluations[0],
+            evaluations[1:], close=opened.pop_all().close, reopen=self.reopen,
+        )  # fmt: skip
 
 
 def find_models(
@@ -189,27 +213,3 @@ def find_models(
         )
     identity = keep_speech(config.directory, began)
     return {name: policy._replace(model=identity[name]) for name, policy in policies.items()}
-
-
-def _new_state(plan: RunPlan, backend: RunBackend, models: Mapping[str, PolicyModel]) -> RunState:
-    config = plan.config
-    stream = ProblemStream(config.split, config.seed, trainable(config, plan.workflow.task))
-    # With learner workers this process neither learns nor plays: it needs shapes only.
-    placed = replace(config, device="meta") if config.learner_workers else config
-    trained = load_policies(placed, models)
-    learners = backend.join(lambda: make_learners(trained, plan.learners))
-    return RunState(config, trained, learners, stream)
-
-
-def _open_directory(
-    plan: RunPlan, backend: RunBackend, restart: bool
-) -> RunDirectory | RunFollower:
-    opened: list[RunDirectory] = []
-
-    def open_it() -> None:
-        graded_with = backend.grading(plan.workflow.grading)
-        functions = {**plan.hooks.record(), **plan.workflow.functions}
-        opened.append(RunDirectory(plan.config, graded_with, functions, anew=restart))
-
-    backend.once(open_it)
-    return opened[0] if opened else RunFollower(plan.config.directory)

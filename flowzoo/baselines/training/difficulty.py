@@ -65,13 +65,6 @@ def read_rates(path: Path) -> tuple[dict[str, Any], list[PassRate]]:
     return protocol, rates  # type: ignore[return-value] - just checked
 
 
-def rewrite(path: Path, protocol: Mapping[str, object], rates: Sequence[PassRate]) -> None:
-    """Replace the file by complete lines."""
-    rows = [{"protocol": dict(protocol)}, *(asdict(rate) for rate in rates)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
 def measure(
     workflow: Workflow,
     policy_map: PolicyMap,
@@ -101,7 +94,10 @@ def measure(
             f"{path} has pass rates that were measured otherwise ({', '.join(names)}): choose "
             "another file, or repeat its settings to go on"
         )
-    rewrite(path, protocol | ({"models": dict(models)} if models else {}), rates)
+    head = {"protocol": protocol | ({"models": dict(models)} if models else {})}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(row) + "\n" for row in (head, *map(asdict, rates))]
+    replace_text(path, "".join(lines))  # complete lines only
     done = {rate.problem for rate in rates}
     rest = [problem for problem in problems if problem.id not in done]
     rollout = Rollout(

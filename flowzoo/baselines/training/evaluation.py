@@ -27,12 +27,11 @@ from flowzoo.baselines.backends.backend import (
     cut_shards,
     policies_of,
 )
+from flowzoo.baselines.diagnostics.swap import SwapRow, swap_probe
 from flowzoo.baselines.engines.hf import Engines
+from flowzoo.baselines.training.plan import RunPlan
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.errors import UsageError
-
-PlayWith = Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch]
-"""Plays jobs with a sampler."""
 
 EVAL_SEED = 0
 """Seed of the sampling noise of all evaluations of all runs: only the policies differ."""
@@ -41,7 +40,7 @@ EVAL_SEED = 0
 def sample_shards(
     backend: RunBackend,
     size: int,
-    play_with: PlayWith,
+    play_with: Callable[[Sampler, Sequence[EpisodeJob]], RolloutBatch],
     plan: RolloutSpec,
     sampler: Sampler,
     jobs: Sequence[EpisodeJob],
@@ -138,3 +137,11 @@ class Evaluation:
         """Protocol that `play` measures under."""
         count = samples or self.samples
         return protocol_of(self.workflow, policy_map, self.problems, samples=count, seed=EVAL_SEED)
+
+
+def swapped_scores(plan: RunPlan, evaluation: Evaluation, before: Sequence[float]) -> list[SwapRow]:
+    """Repeat an evaluation, which had the scores `before`, with each pair of roles exchanged."""
+    return swap_probe(
+        evaluation.play, plan.roles, plan.policies, evaluation.engines.eval_policies,
+        plan.eval_budgets.roles, before, plan.judge, evaluation.names,
+    )  # fmt: skip

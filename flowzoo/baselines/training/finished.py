@@ -11,15 +11,13 @@ from typing import Any
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.summary import mean, problem_scores
 from flowzoo.agents.hf.process import prepare_process
-from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.hf import Engines, identities, load_policies, policy_models
-from flowzoo.baselines.run.directory import failures_path
-from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.directory import earlier_run, failures_path
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.training.build import find_models
-from flowzoo.baselines.training.evaluation import Evaluation
+from flowzoo.baselines.training.evaluation import Evaluation, swapped_scores
 from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.errors import UsageError
@@ -117,20 +115,16 @@ def run_swaps(folder: Path, accept_base: bool = False) -> dict[str, Any]:
         if record["step"] == last:
             return record
     with open_finished(folder, accept_base) as run:
-        names = run.evaluation.names
-        before = problem_scores(run.evaluation.play(run.policy_map), names)
-        swapped = swap_probe(
-            run.evaluation.play,
-            run.evaluation.workflow.role_counts(),
-            run.plan.policies,
-            run.engines.eval_policies,
-            run.plan.eval_budgets.roles,
-            before,
-            run.plan.judge,
-            names,
-        )
+        records = run.evaluation.play(run.policy_map)
+        before = problem_scores(records, run.evaluation.names)
+        swapped = swapped_scores(run.plan, run.evaluation, before)
         accepted = {"accepted": dict(run.accepted)} if run.accepted else {}
-    record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
-    record |= accepted
+    record = {
+        "step": last,
+        "accuracy": mean(before),
+        "scores": before,
+        "swaps": swapped,
+        **accepted,
+    }
     write_json(path, record)
     return record

@@ -26,6 +26,7 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.diagnostics.pay import PAY_OF, pay_changes
 from flowzoo.baselines.diagnostics.watch import BY_PROBLEM
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -46,50 +47,44 @@ _MAD_EFFICIENCY = 0.37
 """Efficiency of the median absolute deviation of n values, as a share of n."""
 
 
-def mean_staleness(rows: Sequence[Call], versions: Mapping[str, int]) -> MetricRow:
-    """`staleness_mean/POLICY`: mean number of optimizer steps since rows were sampled."""
-    metrics: MetricRow = {}
-    for name, steps in versions.items():
-        ages = [
-            steps - row.version for row in rows if row.policy == name and row.version is not None
-        ]
-        if ages:
-            metrics[f"staleness_mean/{name}"] = sum(ages) / len(ages)
-    return metrics
+def version_metrics(
+    rows: Sequence[Call], sampled: Mapping[str, int], now: Mapping[str, int], config: TrainConfig
+) -> MetricRow:
+    """Version of the weights that `sampled` the rows of a batch, and optimizer steps since then."""
+    row: MetricRow = {f"version/{name}": steps for name, steps in sampled.items()}
+    if config.max_staleness:
+        row |= {f"staleness/{name}": steps - sampled[name] for name, steps in now.items()}
+    for name, steps in now.items() if config.updates_in_flight else ():
+        versions = [call.version for call in rows if call.policy == name]
+        if ages := [steps - version for version in versions if version is not None]:
+            row[f"staleness_mean/{name}"] = mean(ages)
+    return row
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
     """Metrics of episodes by stable name: `reward/mean`, `role_score/generator`, `tokens/mean` …"""
     total = summarize(records)
-    row: MetricRow = {
-        f"{prefix}reward/mean": total["accuracy"],
-        # Per episode; `calls/ROLE` times `tokens/ROLE` is the role's number of sampled tokens.
-        f"{prefix}calls/mean": total["calls"],
+    # Per episode; `calls/ROLE` times `tokens/ROLE` is the role's number of sampled tokens.
+    row: MetricRow = {"reward/mean": total["accuracy"], "calls/mean": total["calls"]}
+    tokens = {"tokens/mean": total["tokens"], "tokens/path": total["path_tokens"]}
+    row |= {name: value for name, value in tokens.items() if value is not None}
+    row |= {
+        f"{name}/{role}": value
+        for role, values in total["roles"].items()
+        for name in _OF_ROLE
+        # None without a role score or counted tokens: no metric
+        if (value := values[name]) is not None and not math.isnan(value)
     }
-    if total["tokens"] is not None:
-        row[f"{prefix}tokens/mean"] = total["tokens"]
-    if total["path_tokens"] is not None:
-        row[f"{prefix}tokens/path"] = total["path_tokens"]
-    for role, values in total["roles"].items():
-        for name in _OF_ROLE:
-            value = values[name]  # None without a role score or counted tokens: no metric
-            if value is not None and not math.isnan(value):
-                row[f"{prefix}{name}/{role}"] = value
-    for name, value in total["facts"].items():
-        row[f"{prefix}fact/{name}"] = value
+    row |= {f"fact/{name}": value for name, value in total["facts"].items()}
     for name, share in total["shares"].items():
-        row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = share["share"], share["of"]
-    for name, value in total["judge"].items():
-        row[f"{prefix}judge/{name}"] = value
-    for role, value in total.get("pay", {}).items():
-        row[f"{prefix}pay/{role}"] = value
+        row |= {f"share/{name}": share["share"], f"share_of/{name}": share["of"]}
+    row |= {f"judge/{name}": value for name, value in total["judge"].items()}
+    row |= {f"pay/{role}": value for role, value in total.get("pay", {}).items()}
     if total["samples"] > 1 and "pay" not in total:  # pay is never right or wrong
-        for name, value in total.items():
-            if name.startswith(("avg@", "pass@")):
-                row[f"{prefix}{name}"] = value
-        for name, value in solve_shares(records).items():
-            row[f"{prefix}group/{name}"] = value
-    return row
+        attempts = ("avg@", "pass@")
+        row |= {name: value for name, value in total.items() if name.startswith(attempts)}
+        row |= {f"group/{name}": value for name, value in solve_shares(records).items()}
+    return {f"{prefix}{name}": value for name, value in row.items()}
 
 
 def evaluation_metrics(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) -> MetricRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -16,7 +18,6 @@ from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.by_policy import numbers_by_role, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.eval_sets import evaluation_workflows
 from flowzoo.baselines.settings.hooks import (
     AdvantageFunction,
     Callback,
@@ -34,22 +35,24 @@ from flowzoo.baselines.settings.layers import (
     GIVEN,
     LayeredConfig,
     earlier_layer,
+    fill_from_models,
 )
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
-from flowzoo.baselines.settings.learning_rates import (
-    PolicyRate,
+from flowzoo.baselines.settings.policy_map import (
+    agent_policies,
     idle_weights,
     policy_rates,
     trained_roles,
 )
-from flowzoo.baselines.settings.model_defaults import fill_from_models
-from flowzoo.baselines.settings.policy_map import agent_policies
-from flowzoo.baselines.settings.preflight import outline_run
+from flowzoo.baselines.settings.preflight import RunOutline, outline_run
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer, LengthShaping
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
 from flowzoo.envs import Problem, Workflow
+from flowzoo.envs.settings import read_named
+from flowzoo.envs.tasks.rows import DataTask
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError
+
+logger = logging.getLogger("flowzoo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +88,16 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
-    """Parts of a run that need no model's weights."""
+class RunPlan(RunOutline):
+    """Parts of a run that need no model's weights; what models decide is filled in."""
 
-    config: TrainConfig
-    """The settings, with what they leave to the models filled in."""
+    algorithm: Algorithm
     sources: Mapping[str, str]
     """Source of the value of every setting; see `flowzoo.baselines.settings.layers`."""
-    workflow: Workflow
     eval_workflows: Mapping[str, Workflow]
     """Workflow by evaluation set; that of the held-out problems is named ""."""
-    algorithm: Algorithm
     samples: int
     """Episodes (or trees) per problem."""
-    policies: Mapping[str, str]
-    """Policy by role or agent."""
-    models: Mapping[str, str]
-    """Starting model by policy, frozen ones included."""
     budgets: Budgets
     eval_budgets: Budgets
     """Token budgets of evaluations."""
@@ -111,21 +107,32 @@ class RunPlan:
     compute_advantages: AdvantageComputer
     """Computes the advantages of the rows of a step."""
     hooks: Hooks
-    learner_groups: tuple[LearnerGroupPlan, ...]
-    """Learner groups on learner workers; empty without them."""
     judge: JudgePolicy | None
     """Answers what a workflow or the reward asks a judge."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the policies, frozen ones included."""
-        return list(self.models)
 
     @property
     def held_out(self) -> Sequence[Problem]:
         """Held-out problems of the task."""
         task, split, count = self.workflow.task, self.config.eval_split, self.config.eval_problems
         return distinct_problems(task, split, count, option="--eval-problems")
+
+    def eval_problems(self) -> dict[str, Sequence[Problem]]:
+        """List the problems of every evaluation set; a warning counts trained ones."""
+        task, split = self.workflow.task, self.config.split
+        sets = {
+            name: distinct_problems(workflow.task, "all", None)
+            for name, workflow in self.eval_workflows.items()
+            if name
+        }
+        if sets and task.size(split) is not None:
+            texts = {problem.text for problem in distinct_problems(task, split, None)}
+            for name, listed in sets.items():
+                if seen := sum(problem.text in texts for problem in listed):
+                    logger.warning(
+                        "evaluation set %s: %d of its %d problems are in split %s, which is "
+                        "trained on", name, seen, len(listed), split,
+                    )  # fmt: skip
+        return {"": self.held_out, **sets}
 
     @property
     def by_model(self) -> dict[str, float | str]:
@@ -154,7 +161,14 @@ class RunPlan:
                 ]
             )
         ]
-        return [*idle, *odd, *shared_learner_groups(self.config, self.learner_groups)]
+        asked_apart = not isinstance(self.config.learner_workers, int)
+        shared = [
+            f"{', '.join(names)}: adapters on one base take turns in one group of {workers} "
+            "learner workers"
+            for names, workers in self.learner_groups
+            if asked_apart and len(names) > 1
+        ]
+        return [*idle, *odd, *shared]
 
     @property
     def replies(self) -> Replies:
@@ -182,11 +196,10 @@ def resolve(
     """
     continued = LayeredConfig(settings).fill(earlier_layer(earlier))
     outline = outline_run(continued.config)
-    workflow, roles, policies = outline.workflow, outline.roles, outline.policies
-    algorithm = outline.algorithm
+    workflow, roles, algorithm = outline.workflow, outline.roles, outline.algorithm
     assert algorithm is not None
-    tokens = reply_tokens or workflow.task.reply_tokens
     layered = continued.follow(outline.config).fill(earlier_layer(earlier), outline.names)
+    tokens = reply_tokens or workflow.task.reply_tokens
     layered = fill_from_models(layered, outline.models, tokens)
     config = layered.config
     left = [name for name in algorithm.values if getattr(config, name) is None]
@@ -196,32 +209,47 @@ def resolve(
     hooks = load_hooks(config)
     # Evaluations keep the task's score: a reward is not measured by itself.
     trained = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
-    rates = policy_rates(config, policies, roles)
-    learners = {
-        name: learner_config(
-            config, algorithm, name, policies, roles, budgets.reply, rates[name], loss=hooks.loss
-        )
-        for name in outline.names
-        if name not in config.frozen
-    }
     return RunPlan(
-        config,
-        layered.sources | dict.fromkeys(left, ALGORITHM),
-        workflow,
-        {"": workflow} | evaluation_workflows(config, workflow),
-        algorithm,
-        samples,
-        policies,
-        outline.models,
-        budgets,
-        token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
-        Curriculum(trained, read_stages(config.curriculum)),
-        learners,
-        advantage_computer(config, algorithm, budgets, hooks),
-        hooks,
-        outline.learner_groups,
-        judge_of(config, trained, workflow),
+        config=config,
+        policy_settings={name: of_policy(config, name) for name in outline.names},
+        workflow=workflow,
+        roles=roles,
+        policies=outline.policies,
+        models=outline.models,
+        algorithm=algorithm,
+        learner_groups=outline.learner_groups,
+        sources=layered.sources | dict.fromkeys(left, ALGORITHM),
+        learners=learner_configs(config, outline, budgets.reply, hooks.loss),
+        eval_workflows={"": workflow} | evaluation_workflows(config, workflow),
+        samples=samples,
+        budgets=budgets,
+        eval_budgets=token_budgets(config, roles, config.eval_max_tokens or config.max_tokens),
+        curriculum=Curriculum(trained, read_stages(config.curriculum)),
+        compute_advantages=advantage_computer(config, algorithm, budgets, hooks),
+        hooks=hooks,
+        judge=judge_of(config, trained, workflow),
     )
+
+
+def evaluation_workflows(config: TrainConfig, workflow: Workflow) -> dict[str, Workflow]:
+    """Make the workflow of every evaluation set, by name: other problems than the run is chosen by.
+
+    Raises:
+        UsageError: a task without files, an option that no file has, or a name that is no word.
+        DataError: a broken file, with the line.
+    """
+    named, task = read_named(config.eval_sets, None, "eval_sets", "name"), workflow.task
+    if not named:
+        return {}
+    if not isinstance(task, DataTask):
+        raise UsageError(
+            f"`eval_sets` names data, and the problems of task {task.name!r} are in no file: leave "
+            "it out"
+        )
+    for name in named:
+        if not name.isidentifier():
+            raise UsageError(f"`eval_sets` names a set {name!r}: expected a word, such as aime24")
+    return {name: replace(workflow, task=task.on(data)) for name, data in named.items()}
 
 
 def judge_of(config: TrainConfig, trained: Workflow, evaluated: Workflow) -> JudgePolicy | None:
@@ -298,46 +326,60 @@ def schedule_ticks(config: TrainConfig, policies: int) -> int:
     return steps * policies if config.schedule_clock == "update" else steps
 
 
-def learner_config(
-    config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
-    roles: Roles, reply: int, rate: PolicyRate, *, loss: LossFunction | None = None,
-) -> LearnerConfig:  # fmt: skip
-    """Settings of one policy's learner: shared by name, or derived from the run's."""
-    config = algorithm.fill(of_policy(config, policy))
-    constant = 1.0
-    if config.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
-        agents = list(agent_policies(mapping, roles).values()).count(policy)
-        assert config.samples is not None
-        count = config.problems * config.samples * agents
-        if not config.updates:
-            raise UsageError(
-                "token-sum divides by the rows of an optimizer step, which updates=0 (steps by the "
-                "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
-            )
-        constant = count * reply / config.updates
-    of_policies = trained_roles(config, mapping, roles)
-    # A weight that is not that of any of its rows would make the policy keep a reference.
-    served = of_policies[policy]
-    numbers = numbers_by_role(config.role_kl, roles, "role_kl")
-    role_kl = {role: weight for role, weight in numbers.items() if role in served}
-    return _settings(
-        LearnerConfig,
-        config,
-        lr=rate.lr,
-        role_lr=rate.roles,
-        loss=_settings(
-            LossConfig,
-            config,
-            algorithm,
-            dual_clip=config.dual_clip or None,
-            constant=constant,
-            kl_coef=config.kl if served - role_kl.keys() else 0.0,
-            entropy_coef=config.entropy,
-            function=loss,
-        ),
-        iterations=schedule_ticks(config, len(of_policies)),
-        updates_per_iteration=config.updates or "by_rows",
-        fixed_order=config.deterministic,
-        role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
-        role_kl=role_kl,
-    )
+def learner_configs(
+    config: TrainConfig, outline: RunOutline, reply: int, loss: LossFunction | None
+) -> dict[str, LearnerConfig]:
+    """Settings of the learner of every trained policy: shared by name, or derived from the run's.
+
+    Args:
+        config: the resolved settings.
+        outline: the policies and the algorithm.
+        reply: the longest reply, in tokens.
+        loss: function in place of the clipped objective.
+    """
+    policies, roles, algorithm = outline.policies, outline.roles, outline.algorithm
+    assert algorithm is not None
+    rates, served = policy_rates(config, policies, roles), trained_roles(config, policies, roles)
+    agents = Counter(agent_policies(policies, roles).values())
+    role_kl = numbers_by_role(config.role_kl, roles, "role_kl")
+    learners: dict[str, LearnerConfig] = {}
+    for name in sorted(served):
+        own = algorithm.fill(of_policy(config, name))
+        # A weight that is not that of any of its rows would make the policy keep a reference.
+        kl = {role: weight for role, weight in role_kl.items() if role in served[name]}
+        learners[name] = _settings(
+            LearnerConfig,
+            own,
+            lr=rates[name].lr,
+            role_lr=rates[name].roles,
+            loss=_settings(
+                LossConfig,
+                own,
+                algorithm,
+                dual_clip=own.dual_clip or None,
+                constant=loss_constant(own, agents[name], reply),
+                kl_coef=own.kl if served[name] - kl.keys() else 0.0,
+                entropy_coef=own.entropy,
+                function=loss,
+            ),
+            iterations=schedule_ticks(config, len(served)),
+            updates_per_iteration=own.updates or "by_rows",
+            fixed_order=config.deterministic,
+            role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
+            role_kl=kl,
+        )
+    return learners
+
+
+def loss_constant(config: TrainConfig, agents: int, reply: int) -> float:
+    """Divisor of token-sum: rows of an optimizer step, if all `agents` call once, times `reply`."""
+    if config.aggregation != "token-sum":
+        return 1.0
+    if not config.updates:
+        raise UsageError(
+            "token-sum divides by the rows of an optimizer step, which updates=0 (steps by the "
+            "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
+        )
+    assert config.samples is not None
+    assert isinstance(config.updates, int)
+    return config.problems * config.samples * agents * reply / config.updates

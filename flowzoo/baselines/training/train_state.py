@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.options import OnCollapse
 from flowzoo.baselines.training import async_rollouts
 from flowzoo.baselines.training.metrics import progress, set_evaluations
 from flowzoo.baselines.training.plan import RunPlan
@@ -64,7 +62,7 @@ class RunState:
     @property
     def stopped(self) -> str:
         """Reason why the run ends before its last step, or empty."""
-        return self._stop_reason(self.history)
+        return self.halted or stop_reason(self.history, self._config)
 
     @property
     def evaluations(self) -> list[MetricRow]:
@@ -78,15 +76,10 @@ class RunState:
 
     def ends(self, rows: Sequence[MetricRow]) -> bool:
         """True if `rows`, the metrics of all steps so far, complete the run."""
-        budget = self._config.token_budget
+        config, budget = self._config, self._config.token_budget
         spent = 0 < budget <= self.tokens and self.step >= 0
-        return self.step >= self._config.steps or spent or bool(self._stop_reason(rows))
-
-    def _stop_reason(self, rows: Sequence[MetricRow]) -> str:
-        config = self._config
-        return self.halted or stop_reason(
-            rows, config.stop_patience, config.stop_at, config.on_collapse
-        )
+        stopped = bool(self.halted or stop_reason(rows, config))
+        return self.step >= config.steps or spent or stopped
 
     def summary(self, plan: RunPlan, protocol: Mapping[str, object]) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
@@ -170,25 +163,21 @@ class RunState:
         return sampled
 
 
-def stop_reason(
-    rows: Sequence[Mapping[str, Any]],
-    patience: int,
-    at: float | None,
-    on_collapse: OnCollapse = "warn",
-) -> str:
+def stop_reason(rows: Sequence[MetricRow], config: TrainConfig) -> str:
     """Reason to end a run after the last of `rows`, or empty.
 
-    A run ends at an evaluation: if none of the last `patience` (0: any number) was better than the
-    last better one, beyond noise; if its accuracy is `at`; or if it shows a fall on which a run
-    stops.
+    A run ends at an evaluation: if none of the last `stop_patience` (0: any number) was better than
+    the last better one, beyond noise; if its accuracy is `stop_at`; or if it shows a fall on which
+    the run stops.
     """
+    at, patience = config.stop_at, config.stop_patience
     if not rows or "eval/scores" not in rows[-1]:
         return ""
     accuracy = rows[-1]["eval/reward/mean"]
     if at is not None and accuracy >= at:
         measure = measure_name(has_pay(rows[-1:]))
         return f"held-out {measure} {100 * accuracy:.1f} % reaches stop_at {at:g}"
-    if on_collapse == "stop" and rows[-1].get(EVENTS):
+    if config.on_collapse == "stop" and rows[-1].get(EVENTS):
         return f"{rows[-1][EVENTS][0]['text']} (on_collapse stop)"
     if not patience:
         return ""

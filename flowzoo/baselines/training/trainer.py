@@ -9,7 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
@@ -22,28 +24,28 @@ from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
-from flowzoo.baselines.diagnostics.swap import SwapRow, swap_probe
+from flowzoo.baselines.diagnostics.swap import SwapRow
 from flowzoo.baselines.diagnostics.watch import EVENTS, ROLLBACK, FallAlarm
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.alert import send_alert
-from flowzoo.baselines.run.directory import row_key
+from flowzoo.baselines.run.directory import RowKey, row_key
 from flowzoo.baselines.run.manifest import by_score, checkpoints, first_intact
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.hooks import StepControl
+from flowzoo.baselines.settings.hooks import StepControl, send_alert
 from flowzoo.baselines.training.advantage_computer import trained_rows
 from flowzoo.baselines.training.async_rollouts import SampledStep
 from flowzoo.baselines.training.build import OpenRun, start_run
+from flowzoo.baselines.training.evaluation import swapped_scores
 from flowzoo.baselines.training.factories import learner_notes
 from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.metrics import (
     advantage_metrics,
     best_row,
     evaluation_metrics,
-    mean_staleness,
     of_set,
     role_metrics,
     spike,
+    version_metrics,
 )
 from flowzoo.envs import Call
 from flowzoo.errors import DataError, FlowzooError, UsageError
@@ -68,7 +70,7 @@ class JudgedBatch(NamedTuple):
     """True for rows that are trained on."""
 
     @property
-    def signals(self) -> dict[Any, float]:
+    def signals(self) -> dict[RowKey, float]:
         """Advantage by key of the row, of trained rows."""
         values = self.advantages.values.tolist()
         rows = zip(self.sampled.rows, values, self.trained, strict=True)
@@ -162,8 +164,15 @@ class Trainer:
     def _judge(self, step: int, batch: SampledStep) -> tuple[JudgedBatch, MetricRow]:
         """Compute the advantages of a batch, and which of its rows are trained on."""
         run, gathered, sampled = self.run, batch.gathered, batch.gathered.sampled
-        self._require_rewards(step, sampled)
-        row = self._version_metrics(batch)
+        if sampled.failed and not sampled.records:
+            cause = "every verdict is unknown"
+            if run.plan.judge is not None:
+                cause = f"no verdict of the judge {run.config.judge} could be read"
+            raise UsageError(
+                f"none of the {sampled.failed} episodes of step {step} has a reward: {cause}. "
+                f"{run.directory.failures} has the episodes and the reasons"
+            )
+        row = version_metrics(sampled.rows, batch.versions, run.state.versions, run.config)
         advantages = run.plan.compute_advantages(sampled, run.state.means)
         row |= self._batch_metrics(step, gathered, advantages)
         spec, dropped = run.plan.compute_advantages.spec, run.config.drop_groups
@@ -180,25 +189,6 @@ class Trainer:
             row["tree/value_tokens"] = sampled.value_tokens
         return tokens
 
-    def _require_rewards(self, step: int, sampled: RolloutBatch) -> None:
-        if sampled.failed and not sampled.records:
-            cause = "every verdict is unknown"
-            if self.run.plan.judge is not None:
-                cause = f"no verdict of the judge {self.run.config.judge} could be read"
-            raise UsageError(
-                f"none of the {sampled.failed} episodes of step {step} has a reward: {cause}. "
-                f"{self.run.directory.failures} has the episodes and the reasons"
-            )
-
-    def _version_metrics(self, batch: SampledStep) -> MetricRow:
-        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
-        now = self.run.state.versions
-        if self.run.config.max_staleness:
-            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
-        if self.run.config.updates_in_flight:
-            row |= mean_staleness(batch.gathered.sampled.rows, now)
-        return row
-
     def _batch_metrics(
         self, step: int, gathered: FilteredBatch, advantages: Advantages
     ) -> MetricRow:
@@ -213,7 +203,12 @@ class Trainer:
             row["judge/ungraded"] = sampled.failed
         if sampled.failed:
             row["reward/unknown"] = sampled.failed
-            self._tell([Alarm("unknown", f"step {step}: {self._unknown_text(sampled)}")])
+            text = (
+                f"step {step}: the verdicts on {sampled.failed} of "
+                f"{sampled.failed + len(sampled.records)} episodes are unknown, so they are not "
+                f"trained on; {self.run.directory.failures} has the reasons"
+            )
+            self._tell([Alarm("unknown", text)])
         row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if step == 1:
@@ -221,24 +216,14 @@ class Trainer:
             self._tell(start_alarms(row, vars(self.run.config), replies_of(played), taught))
         return row | gathered.counts if self.run.config.refill else row
 
-    def _unknown_text(self, sampled: RolloutBatch) -> str:
-        jobs = sampled.failed + len(sampled.records)
-        return (
-            f"the verdicts on {sampled.failed} of {jobs} episodes are unknown, so they are not "
-            f"trained on; {self.run.directory.failures} has the reasons"
-        )
-
     def _learn(self, step: int, judged: JudgedBatch) -> MetricRow:
         """Update every policy on its rows."""
         run, row = self.run, MetricRow()
         rows, advantages = judged.sampled.rows, judged.advantages
         works: dict[str, Callable[[], MetricRow]] = {}
         for name in run.learners:
-            indices = [
-                index
-                for index, call in enumerate(rows)
-                if call.policy == name and judged.trained[index]
-            ]
+            own = [call.policy == name for call in rows]
+            indices = np.flatnonzero(np.logical_and(own, judged.trained)).tolist()
             calls = [rows[index] for index in indices]
             values = advantages.values[indices].tolist()
             works[name] = partial(self.update, step, name, calls, values)
@@ -317,12 +302,8 @@ class Trainer:
         """Load the best checkpoint, and slow the policies of the role that fell down."""
         run = self.run
         role = next((alarm.role for alarm in alarms if alarm.role), run.state.watch.suspect())
-        slowed = [
-            name
-            for name in run.learners
-            if not role or name in {run.plan.policies[key] for key in run.plan.policies
-                                    if role_of(key) == role}
-        ] or list(run.learners)  # fmt: skip
+        fallen = {name for key, name in run.plan.policies.items() if role_of(key) == role}
+        slowed = [name for name in run.learners if name in fallen] or list(run.learners)
         scales = {name: learner.lr_scale for name, learner in run.learners.items()}
         root = run.directory.checkpoints
         best = run.backend.once(lambda: first_intact(by_score(checkpoints(root))))
@@ -357,17 +338,8 @@ class Trainer:
 
     def swaps(self) -> list[SwapRow]:
         """Repeat the last evaluation with each pair of roles' policies exchanged."""
-        run = self.run
-        return swap_probe(
-            run.evaluation.play,
-            run.workflow.role_counts(),
-            run.plan.policies,
-            run.engines.eval_policies,
-            run.plan.eval_budgets.roles,
-            before=run.state.evaluations[-1]["eval/scores"],
-            judge=run.plan.judge,
-            names=run.evaluation.names,
-        )
+        before = self.run.state.evaluations[-1]["eval/scores"]
+        return swapped_scores(self.run.plan, self.run.evaluation, before)
 
     @property
     def eval_policy_map(self) -> PolicyMap:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.evaluation.protocol import problem_set
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.cliff import EARLIEST
-from flowzoo.baselines.run.history import earlier_run
+from flowzoo.baselines.run.directory import earlier_run
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table

@@ -37,6 +37,14 @@ IN_CHECKPOINT = (
 )  # fmt: skip
 
 
+REPAIRED = {
+    "run.json": "with the settings of the checkpoint",
+    "metrics.jsonl": "repaired from its copy",
+    "transcripts/eval-000001.jsonl": "the run continues without",
+    "digests.jsonl": "repaired from its copy",
+}
+
+
 def contents(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes()
@@ -101,16 +109,8 @@ def cases() -> list[Case]:
                 opened = before if place or damage != ways[0] else None
                 found.append(Case(state, f"{newest}/{name}", damage, said=torn, opened=opened))
         for damage in HOW:
-            found.append(
-                Case(state, "run.json", damage, said="with the settings of the checkpoint")
-            )
-            found.append(Case(state, "metrics.jsonl", damage, said="repaired from its copy"))
-            found.append(
-                Case(
-                    state, "transcripts/eval-000001.jsonl", damage, said="the run continues without"
-                )
-            )
-            found.append(Case(state, "digests.jsonl", damage, said="repaired from its copy"))
+            for name, said in REPAIRED.items():
+                found.append(Case(state, name, damage, said=said))
             for name in ("metrics.jsonl", "digests.jsonl"):
                 copy, anew = f"checkpoints/{name}", f"{name} is damaged and was written again from"
                 found.append(Case(state, copy, damage, said=anew, opened=int(newest[-1])))

@@ -29,16 +29,9 @@ FULL = [
 
 @pytest.mark.parametrize(("state", "size", "file"), FULL)
 def test_a_disk_that_is_full(
-    state,
-    size,
-    file,
-    tmp_path,
-    small_run,
-    small_runs,
-    repeated_rows,
-    what_was_measured,
+    state, size, file, tmp_path, small_run, small_runs, repeated_rows, what_was_measured,
     largest_file,
-):
+):  # fmt: skip
     """The run stops with one line that names the file, and goes on when there is room again."""
     root = tmp_path / "run"
     shutil.copytree(small_runs / state, root)

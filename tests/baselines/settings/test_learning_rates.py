@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates
-from flowzoo.baselines.settings.policy_map import read_policy_map
+from flowzoo.baselines.settings.policy_map import idle_weights, policy_rates, read_policy_map
 from flowzoo.errors import UsageError
 from tests.refused import refused
 

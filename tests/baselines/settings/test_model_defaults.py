@@ -19,13 +19,11 @@ from flowzoo.baselines.settings.layers import (
     GIVEN,
     LayeredConfig,
     earlier_layer,
-    without_models,
-)
-from flowzoo.baselines.settings.model_defaults import (
     fill_from_models,
     learning_rate,
     run_compute,
     run_dtype,
+    without_models,
 )
 from flowzoo.baselines.settings.policy_map import starting_models
 from flowzoo.baselines.training.plan import resolve

@@ -368,8 +368,8 @@ def test_only_replies_that_did_their_job_are_taught():
     replies = (
         first,
         replace(second, reply="So it is 1.", role_score=0.0),
-        replace(third, reply="I do not know.", readable=False, role_score=None),
-        replace(last, shortened=True),
+        replace(third, reply="I do not know.", strict=False, role_score=None),
+        replace(last, shortened=1),
     )
     found: dict[str, list[str]] = {}
     for taught in get_args(Taught):
@@ -424,7 +424,7 @@ def test_chats_that_are_measured_are_not_trained_on(tmp_path):
         [chat.replies[0].messages[0]["content"] for chat in part] for part in (taught, measured)
     ]
     assert texts == [["3+4", "1+6"], ["2+5"]]
-    assert (counts.used, counts.left_out["measured, too"]) == (2, 1)
+    assert (counts.kept, counts.left_out["measured, too"]) == (2, 1)
 
 
 def test_problems_are_held_back_whole(tmp_path, played):

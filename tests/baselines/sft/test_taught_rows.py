@@ -7,7 +7,8 @@ from benchmarks.families.check import FAMILIES
 from benchmarks.families.tokenizers import make_tokenizer
 from flowzoo.baselines.sft.choose import SftCounts
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
-from flowzoo.baselines.sft.sources import RecordedReply, Transcript
+from flowzoo.baselines.sft.sources import Transcript
+from tests.baselines.rows import new_call
 
 ASKED = [{"role": "user", "content": "2 + 3?"}]
 THOUGHT = "<think>Odd.</think>5"
@@ -25,7 +26,7 @@ def taught(name: str, reply: str, thinking: bool | None = None) -> str:
         )
     )  # fmt: skip
     rows = RowTokenizer.of(model, tokenizer, thinking, 0)
-    recorded = RecordedReply("solver", 0, tuple(ASKED), reply)
+    recorded = new_call("solver", messages=tuple(ASKED), reply=reply)
     transcript = Transcript("chats", "", "", "chats:0", 1.0, False, (recorded,))
     counts = SftCounts()
     made = RowMaker({"solver": 1}, {"solver": "p"}, {"p": rows})

@@ -73,11 +73,8 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
     assert (learner.fixed_order, unordered.fixed_order) == (True, False)
     assert (learner.role_weights, learner.role_kl) == ({"generator": 2.0}, {"aggregator": 0.5})
     loss = learner.loss
-    assert (loss.kl_coef, loss.entropy_coef, loss.aggregation) == (
-        0.25,
-        0.125,
-        "seq-mean-token-sum",
-    )
+    found = (loss.kl_coef, loss.entropy_coef, loss.aggregation)
+    assert found == (0.25, 0.125, "seq-mean-token-sum")
     assert learner.layout == "padded"
     assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.375, 0.75)
     assert (loss.dual_clip, loss.kl_estimate) == (2.0, "plain")

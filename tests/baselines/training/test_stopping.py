@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.train_state import beyond_noise, stop_reason
 
 ITEMS = 100
@@ -25,41 +26,45 @@ def rows_of(*right: int) -> list[dict[str, Any]]:
     return found
 
 
+def reason(rows: list[dict[str, Any]], **settings: Any) -> str:
+    return stop_reason(rows, TrainConfig(**settings))
+
+
 def ends(rows: list[dict[str, Any]], patience: int = 0, at: float | None = None) -> int | None:
     """The step at which a run with these metrics ends."""
     for end in range(1, len(rows) + 1):
-        if stop_reason(rows[:end], patience, at):
+        if reason(rows[:end], stop_patience=patience, stop_at=at):
             return rows[end - 1]["step"]
     return None
 
 
 def test_without_either_setting_nothing_ends():
     assert ends(rows_of(50, 50, 0, 0, 100, 100)) is None
-    assert stop_reason([], 1, 0.5) == ""
+    assert reason([], stop_patience=1, stop_at=0.5) == ""
 
 
 def test_an_accuracy_that_is_good_enough_ends_at_once():
     assert ends(rows_of(20, 40, 90, 95), at=0.9) == 4
     assert ends(rows_of(95), at=0.9) == 0
     assert ends(rows_of(20, 89, 30), at=0.9) is None
-    assert stop_reason(rows_of(90), 0, 0.9) == "held-out accuracy 90.0 % reaches stop_at 0.9"
+    assert reason(rows_of(90), stop_at=0.9) == "held-out accuracy 90.0 % reaches stop_at 0.9"
 
 
 def test_a_fall_ends_a_run_if_it_is_asked_to():
     rows = rows_of(50, 80, 40, 38, 80)
     rows[6]["watch/events"] = [{"text": "a fall since step 4"}]
     assert ends(rows) is None
-    said = [stop_reason(rows[:end], 0, None, "stop") for end in range(1, len(rows) + 1)]
+    said = [reason(rows[:end], on_collapse="stop") for end in range(1, len(rows) + 1)]
     assert [row["step"] for row, one in zip(rows, said, strict=True) if one] == [6]
     assert said[6] == "a fall since step 4 (on_collapse stop)"
-    assert stop_reason(rows[:7], 0, None, "rollback") == ""
+    assert reason(rows[:7], on_collapse="rollback") == ""
 
 
 def test_evaluations_without_a_gain_beyond_noise_are_counted():
     assert ends(rows_of(50, 51, 50, 52, 49), patience=3) == 6
     assert ends(rows_of(50, 51, 50, 60, 61, 62, 61), patience=3) == 12
     assert ends(rows_of(50, 51, 50), patience=3) is None
-    said = stop_reason(rows_of(50, 60, 61, 59), 2, None)
+    said = reason(rows_of(50, 60, 61, 59), stop_patience=2)
     assert said == (
         "none of the 2 evaluations since step 2 was better than its 60.0 % beyond noise "
         "(stop_patience 2)"
@@ -74,8 +79,8 @@ def test_many_small_gains_add_up_to_one():
 
 def test_a_run_ends_at_evaluations_alone():
     rows = [*rows_of(50, 50, 50), {"step": 5}]
-    assert stop_reason(rows[:-1], 2, None)
-    assert stop_reason(rows, 2, None) == ""
+    assert reason(rows[:-1], stop_patience=2)
+    assert reason(rows, stop_patience=2) == ""
 
 
 def test_a_single_item_tells_better_from_not():

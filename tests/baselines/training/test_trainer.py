@@ -6,27 +6,22 @@ from typing import Any
 
 import pytest
 
+from flowzoo.baselines.advantages.spec import PRESETS, with_choices
 from flowzoo.baselines.backends.sync_check import LogprobGapError
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
+from flowzoo.envs.settings import read_settings
 from flowzoo.errors import UsageError
 from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("trainer")  # they share a run
 
 SMALL: dict[str, Any] = {
-    "model": "pocket:xs",
-    "steps": 4,
-    "problems": 2,
-    "samples": 4,
-    "eval_problems": 4,
-    "eval_every": 2,
-    "checkpoint_every": 2,
-    "transcripts_every": 2,
-    "threads": 1,
-}
+    "model": "pocket:xs", "steps": 4, "problems": 2, "samples": 4, "eval_problems": 4,
+    "eval_every": 2, "checkpoint_every": 2, "transcripts_every": 2, "threads": 1,
+}  # fmt: skip
 
 
 def run(root: Path, **changes: Any) -> dict[str, Any]:
@@ -205,12 +200,8 @@ def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path, repeated_rows
     tiny["workflow"] = "single"
     run(tmp_path / "parts", steps=1, **tiny, eval_at=(1,))
     run(tmp_path / "whole", steps=5, **tiny, eval_at=(3, 1))
-    assert [row["step"] for row in repeated_rows(tmp_path / "whole") if "eval/scores" in row] == [
-        0,
-        1,
-        3,
-        5,
-    ]
+    rows = repeated_rows(tmp_path / "whole")
+    assert [row["step"] for row in rows if "eval/scores" in row] == [0, 1, 3, 5]
     saved = sorted(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())
     assert {"step-00000003", "step-00000005"} <= set(saved)
     settings = json.loads((tmp_path / "whole" / "run.json").read_text())["settings"]
@@ -220,9 +211,6 @@ def test_listed_steps_are_evaluated_and_have_checkpoints(tmp_path, repeated_rows
 
 
 def test_choices_of_the_advantage_are_read_as_words():
-    from flowzoo.baselines.advantages.spec import PRESETS, with_choices
-    from flowzoo.envs.settings import read_settings
-
     words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]
     spec = with_choices(PRESETS["grpo"], read_settings(words))
     assert (spec.std, spec.mean_group, spec.mean_weight) == ("none", ("problem", "role"), "call")
