@@ -187,13 +187,13 @@ def learner_of_tiny() -> Any:
 
     from flowzoo.baselines.learner.config import LearnerConfig
     from flowzoo.baselines.learner.update import Learner
-    from flowzoo.baselines.learner.weights import FullWeights
+    from flowzoo.baselines.learner.weights import Weights
 
     config = Qwen3Config(
         vocab_size=512, hidden_size=128, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=1, head_dim=32, intermediate_size=256, tie_word_embeddings=True,
     )  # fmt: skip
-    return Learner(FullWeights(Qwen3ForCausalLM(config).eval()), LearnerConfig())
+    return Learner(Weights(Qwen3ForCausalLM(config).eval()), LearnerConfig())
 
 
 def episodes(address: str, out: str, most: int, minutes: float) -> list[list[str]]:
