@@ -194,11 +194,20 @@ class KeptLinears:
                 f"`engine_dtype` int8 is for models on a CPU, and this one is on {device}: use "
                 "bfloat16, or --device cpu."
             )
+        make: Callable[[nn.Linear], Int8Linear | LowerLinear]
+        self._last_input: LastInput | None = None
+        if dtype == "int8":
+            # It takes numba, which is loaded where it is needed.
+            from flowzoo.agents.hf.int8_linear import Int8Linear, LastInput
+
+            self._last_input = LastInput()
+            make = partial(Int8Linear, last_input=self._last_input)
+        else:
+            make = partial(rounded_layer, dtype=getattr(torch, dtype))
         self._layers: dict[nn.Linear, Int8Linear | LowerLinear] = {}
         self._names: dict[nn.Linear, str] = {}
         """Name of each layer; of a tied one the last."""
         self._swaps: list[_Swap] = []
-        make = self._maker(dtype)
         for path, parent in model.named_modules():
             for child, source in parent._modules.items():
                 name = f"{path}.{child}".removeprefix(".")
@@ -244,16 +253,6 @@ class KeptLinears:
         """Put the kept layers into the model."""
         for swap in self._swaps:
             swap.parent._modules[swap.child] = swap.replacement
-
-    def _maker(self, dtype: EngineDType) -> Callable[[nn.Linear], Int8Linear | LowerLinear]:
-        self._last_input: LastInput | None = None
-        if dtype != "int8":
-            return partial(rounded_layer, dtype=getattr(torch, dtype))
-        # It takes numba, which is loaded where it is needed.
-        from flowzoo.agents.hf.int8_linear import Int8Linear, LastInput
-
-        self._last_input = LastInput()
-        return partial(Int8Linear, last_input=self._last_input)
 
     def _check_share(self, model: nn.Module) -> None:
         # Without embedding tables, of which a token reads one row.

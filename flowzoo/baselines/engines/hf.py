@@ -43,11 +43,6 @@ class LoadedPolicy(NamedTuple):
     frozen: bool = False  # true if the policy keeps its initial weights: no learner, no checkpoint
 
     @property
-    def path(self) -> str:
-        """Folder of that model, or its id on the hub."""
-        return self.model.path
-
-    @property
     def adapter(self) -> bool:
         """True if the weights are an adapter on a base."""
         return self.weights.is_adapter
@@ -65,11 +60,6 @@ class PolicyModel(NamedTuple):
     def adapter(self) -> bool:
         """True if an adapter on the model is trained."""
         return self.lora is not None
-
-    @property
-    def path(self) -> str:
-        """Folder of the model, or its id on the hub."""
-        return self.model.path
 
 
 def policy_models(

@@ -107,7 +107,7 @@ class ReplicaEngines(PolicyEngines):
             return
         names = (name.removeprefix("base_model.model.") for name in tensors)
         adapted = sorted({name.partition(".lora_")[0] for name in names})
-        described = lora_config(model.lora, model.path, adapted)
+        described = lora_config(model.lora, model.model.path, adapted)
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:

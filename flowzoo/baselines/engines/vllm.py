@@ -298,8 +298,8 @@ def engine_keys(policies: EnginePolicies) -> dict[str, str]:
     """Key of each policy's engine: a policy's name or the path of a base."""
     # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
-        name: model.path if model.adapter or model.frozen else name
-        for name, model in policies.items()
+        name: policy.model.path if policy.adapter or policy.frozen else name
+        for name, policy in policies.items()
     }
 
 
@@ -310,7 +310,9 @@ def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLL
         bases.setdefault(key, []).append(name)
     if config.engine_traits.server:
         urls = endpoints(config.endpoint, list(bases))
-        return {key: connect(policies[names[0]].path, urls[key]) for key, names in bases.items()}
+        return {
+            key: connect(policies[names[0]].model.path, urls[key]) for key, names in bases.items()
+        }
     engines: dict[str, VLLMEngine] = {}
     try:
         for number, (key, names) in enumerate(bases.items()):
