@@ -78,7 +78,7 @@ class _Tile:
         lanes = self.builder.insert_element(kind(ir.Undefined), number, _WORD(0))
         return self.builder.shuffle_vector(lanes, kind(ir.Undefined), self.integers(None))
 
-    def call(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+    def call(self, name: str, result: ir.Type, *arguments: Any) -> ir.Value:
         """Call an instruction of LLVM."""
         kinds = [argument.type for argument in arguments]
         function = ir.FunctionType(result, kinds)
