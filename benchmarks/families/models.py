@@ -16,8 +16,7 @@ from flowzoo.agents.identity import end_at
 from flowzoo.agents.model_files import save_model
 from flowzoo.agents.policy import Completion, Sampling
 from flowzoo.agents.traits import context_of
-from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
-from flowzoo.baselines.learner.hidden_states import PackedRowsError
+from flowzoo.baselines.learner.config import LayoutChoice, LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 
 BORDER = 32
@@ -85,13 +84,10 @@ def invariance(model: Any) -> float:
     together = sampled(model, lengths)
     alone = [sampled(model, [size])[0] for size in lengths]
     gaps = [_gap(one.logps, other.logps) for one, other in zip(together, alone, strict=True)]
-    layouts: tuple[RowLayout, ...] = ("padded", "packed")
+    layouts: tuple[LayoutChoice, ...] = ("padded", "auto")
     for layout in layouts:
-        try:
-            learner = Learner(model, LearnerConfig(layout=layout))
-            read = learner.plain_logps(together)
-        except PackedRowsError:
-            continue
+        learner = Learner(model, LearnerConfig(layout=layout))
+        read = learner.plain_logps(together)
         for row, logps in zip(together, read, strict=True):
             (single,) = learner.plain_logps([row])
             gaps += [_gap(logps, single), _gap(logps, row.logps)]

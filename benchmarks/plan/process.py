@@ -24,7 +24,7 @@ from flowzoo.baselines.learner.batch import TrainingRow, make_rows, role_microba
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import FullWeights, Weights
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.cli import main
 from flowzoo.envs.records import Call
 
@@ -131,7 +131,7 @@ def _weights(sizes: RunSizes) -> dict[str, Weights]:
             if source not in bases:
                 model = bare_model(copy.deepcopy(sizes.configs[source]), dtype=dtype)
                 if sizes.training == "full":
-                    weights[name] = FullWeights(model)
+                    weights[name] = Weights(model)
                     continue
                 bases[source] = LoraBase(model, "", LoraSettings())
             settings = LoraSettings(sizes.rank(name), targets=config.lora_targets)

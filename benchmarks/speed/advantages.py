@@ -1,7 +1,7 @@
 """Advantages of a batch, compared with a plain Python grouping and pandas.
 
 The batch is ragged: eight episodes of a problem, of two to six calls by two roles, rewards 0 or 1.
-flowzoo stores such a batch as `CallColumns` while episodes come in (ids as codes, rewards as
+flowzoo stores such a batch as `CallColumns` once (ids as codes, rewards as
 floats). Timed is everything from the columns as stored to advantages, F_k and b_k of Dr. MAS:
 
 * flowzoo: `compute(columns, "dr_mas")`, in NumPy; nothing is cached from call to call.

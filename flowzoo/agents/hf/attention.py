@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, DynamicCache
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -17,7 +17,7 @@ LEARNING = "flowzoo_learning"
 """Name under which a learner registers its attention; for sampled rows it equals sdpa."""
 
 
-def text_config(model: Any) -> Any:
+def text_config(model: PreTrainedModel) -> Any:
     """The configuration of the part of `model` that reads and writes text."""
     return model.config.get_text_config(decoder=True)
 
@@ -27,6 +27,18 @@ def product_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     if torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     return dtype
+
+
+_AT_ONCE = 2**18
+"""Numbers that are converted at once: 1 MiB in float32."""
+
+
+def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
+    """Slices of rows of `tensor`, in multiples of 16, that fit into a CPU's cache."""
+    rows = len(tensor)
+    if tensor.device.type == "cpu":
+        rows = max(16, _AT_ONCE // tensor[0].numel() // 16 * 16)
+    return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 
 # The library's cache concatenates, hence copies itself, at every token, and its sdpa attention
@@ -100,7 +112,7 @@ def _rows_of(buffer: torch.Tensor, rows: torch.Tensor, used: int) -> torch.Tenso
     return buffer[: len(rows)]
 
 
-def new_cache(model: Any) -> DynamicCache:
+def new_cache(model: PreTrainedModel) -> DynamicCache:
     """An empty cache for `model`; layers other than plain full attention keep their own kind."""
     cache = DynamicCache(config=model.config)
     cache.layers = [
@@ -154,7 +166,7 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 
 @contextmanager
-def decoding(model: Any) -> Iterator[None]:
+def decoding(model: PreTrainedModel) -> Iterator[None]:
     """`model` in eval mode with grouped attention (in place of sdpa); restored afterwards."""
     # The module may be the one that a learner trains, so its mode and attention are given back.
     config = text_config(model)

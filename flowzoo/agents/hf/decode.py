@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
 from flowzoo.agents.policy import Sampling
@@ -27,7 +28,7 @@ from flowzoo.errors import FlowzooError, UsageError
 _log = logging.getLogger(__name__)
 
 
-def model_fingerprint(model: Any) -> Hashable:
+def model_fingerprint(model: PreTrainedModel) -> Hashable:
     """Fingerprint of a transformers model's computation, without the values of its weights."""
     # Forward passes are checked once per fingerprint in a process: isolated policies are many equal
     # models.
@@ -176,7 +177,7 @@ class _DecodeBatch:
     """The rows still in the model: their index, noise key, length so far, mask and cache."""
 
     def __init__(
-        self, model: Any, rows: Sequence[DecodeRequest], share_prefixes: bool = False
+        self, model: PreTrainedModel, rows: Sequence[DecodeRequest], share_prefixes: bool = False
     ) -> None:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt))
         rows = [rows[i] for i in order]
@@ -298,7 +299,7 @@ def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 @torch.no_grad()
-def check_decoding(model: Any, share_prefixes: bool = False) -> None:
+def check_decoding(model: PreTrainedModel, share_prefixes: bool = False) -> None:
     """Raise `UsageError` unless `decode` samples from `model` as its own forward pass would.
 
     Of a model that samples in int8 the exact weights are checked: noise of float32 moves numbers
@@ -338,7 +339,7 @@ def check_decoding(model: Any, share_prefixes: bool = False) -> None:
     _decodable.add(kind)
 
 
-def check_int8(model: object) -> None:
+def check_int8(model: PreTrainedModel) -> None:
     """Raise `UsageError` unless `model` runs with the int8 layers that are in it now."""
     row = DecodeRequest(prompt=(1, 2), key=0, cap=2)
     try:
@@ -350,19 +351,21 @@ def check_int8(model: object) -> None:
         ) from error
 
 
-def near_borders(model: Any) -> list[int]:
+def near_borders(model: PreTrainedModel) -> list[int]:
     """The borders of a model at which its forward passes are compared."""
     work = _WORK / model.num_parameters() if model.device.type == "cpu" else _ASKED
     return [border for border in borders_of(model.config) if border <= min(work, _ASKED)]
 
 
-def _gaps(model: object, prompts: Sequence[tuple[int, ...]], share_prefixes: bool) -> list[float]:
+def _gaps(
+    model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], share_prefixes: bool
+) -> list[float]:
     rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
     outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False, share_prefixes)
     return [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]
 
 
-def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
+def _gap(model: PreTrainedModel, prompt: tuple[int, ...], output: DecodeOutput) -> float:
     ids = torch.tensor([[*prompt, *output.tokens]], device=model.device)
     # Logits of a long prompt would take much memory.
     options = {"logits_to_keep": len(output.tokens) + 1} if len(prompt) > _KEPT else {}
@@ -374,7 +377,7 @@ def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
 
 
 def decode(
-    model: Any,
+    model: PreTrainedModel,
     rows: Sequence[DecodeRequest],
     sampling: Sampling,
     stop_ids: frozenset[int],

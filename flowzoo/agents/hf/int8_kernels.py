@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.base import BaseContext
 from numba.extending import intrinsic
 
 LARGEST = 127.0
@@ -29,7 +31,7 @@ SIGNS = -0x7F7F7F80  # 0x80808080
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
-def pointer(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
+def pointer(builder: ir.IRBuilder, base: ir.Value, offset: ir.Value, kind: ir.Type) -> ir.Value:
     """Address `base` plus `offset` bytes, as a pointer in LLVM's code."""
     return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
 
@@ -42,7 +44,12 @@ def _rotation() -> Any:
     def rotate(_context: object, source: object, target: object, stride: object) -> Any:
         return types.void(source, target, stride), generate
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext,
+        builder: ir.IRBuilder,
+        _signature: object,
+        arguments: Sequence[ir.Value],
+    ) -> ir.Value:
         source, target, stride = arguments
         kind = ir.VectorType(ir.FloatType(), TILE)
         offsets = [builder.mul(stride, ir.IntType(64)(i)) for i in range(BLOCK)]
@@ -88,7 +95,7 @@ def _rotate(source: np.ndarray, block: int, target: np.ndarray) -> None:
 
 
 @_compiled
-def quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarray) -> None:
+def quantize_rows(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarray) -> None:
     """Rotate and round rows of float32.
 
     Args:
@@ -118,22 +125,12 @@ def quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarra
 
 
 @_compiled
-def dequantize(
-    sums: np.ndarray, row_scales: np.ndarray, column_scales: np.ndarray, out: np.ndarray
-) -> None:
-    """Scale sums (rows, columns) of products."""
-    for i in range(sums.shape[0]):
-        for k in range(sums.shape[1]):
-            out[i, k] = np.float32(sums[i, k]) * column_scales[k] * row_scales[i]
-
-
-@_compiled
 def quantize_packed(rows: np.ndarray, block: int, packed: np.ndarray, scales: np.ndarray) -> None:
     """Rotate and round rows of float32 for `multiply_packed`.
 
     Args:
         rows: (rows, width).
-        block: as for `quantize`.
+        block: as for `quantize_rows`.
         packed: (rows / 16, width / 4, 16) int32, rounded up, for the result: panels of 16 rows,
             in which lie four levels of each row, then the next four of each.
         scales: (16 panels,) float32, for the result.
@@ -144,7 +141,7 @@ def quantize_packed(rows: np.ndarray, block: int, packed: np.ndarray, scales: np
     for panel in range(panels):
         first = panel * TILE
         last = min(first + TILE, len(rows))
-        quantize(rows[first:last], block, levels, scales[first:last])
+        quantize_rows(rows[first:last], block, levels, scales[first:last])
         target = packed[panel]
         for quad in range(quads):
             for lane in range(TILE):

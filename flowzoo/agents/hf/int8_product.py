@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import carray, cfunc, njit, types
 from numba.core import cgutils, config
+from numba.core.base import BaseContext
 from numba.extending import intrinsic
 
 from flowzoo.agents.hf.int8_kernels import TILE, pointer
@@ -20,6 +22,9 @@ _OFFSET = 128
 """Added to levels of weights, because the instruction takes one of its sides without a sign."""
 _AHEAD = 2048
 """Bytes by which weights are asked of memory before they are used."""
+Operands = Sequence[ir.Value]
+Generate = Callable[[BaseContext, ir.IRBuilder, object, Operands], ir.Value]
+"""Writes the code of a call."""
 _WORD, _REAL, _ADDRESS = ir.IntType(32), ir.FloatType(), ir.IntType(64)
 
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
@@ -54,7 +59,7 @@ class _Tile:
     item_size = 1
     """Bytes of a level of the input."""
 
-    def __init__(self, builder: Any, rows: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, rows: int) -> None:
         self.builder = builder
         self.integers = ir.VectorType(_WORD, self.lanes)
         self.reals = ir.VectorType(_REAL, self.lanes)
@@ -67,25 +72,25 @@ class _Tile:
         """First lanes of the registers that hold a panel's columns."""
         return range(0, TILE, self.lanes)
 
-    def spread(self, kind: Any, base: Any, offset: Any) -> Any:
+    def spread(self, kind: ir.VectorType, base: ir.Value, offset: ir.Value) -> ir.Value:
         """Number in all lanes of a register."""
         number = self.builder.load(pointer(self.builder, base, offset, kind.element), align=4)
         lanes = self.builder.insert_element(kind(ir.Undefined), number, _WORD(0))
         return self.builder.shuffle_vector(lanes, kind(ir.Undefined), self.integers(None))
 
-    def call(self, name: str, result: Any, *arguments: Any) -> Any:
+    def call(self, name: str, result: ir.Type, *arguments: Any) -> ir.Value:
         """Call an instruction of LLVM."""
         kinds = [argument.type for argument in arguments]
         function = ir.FunctionType(result, kinds)
         instruction = cgutils.get_or_insert_function(self.builder.module, function, name)
         return self.builder.call(instruction, arguments)
 
-    def prefetch(self, base: Any, offset: Any) -> None:
+    def prefetch(self, base: ir.Value, offset: ir.Value) -> None:
         """Ask memory for what comes later."""
         later = pointer(self.builder, base, offset, ir.IntType(8))
         self.call("llvm.prefetch.p0", ir.VoidType(), later, _WORD(0), _WORD(2), _WORD(1))
 
-    def add_quad(self, inputs: list[Any], weights: Any) -> None:
+    def add_quad(self, inputs: list[ir.Value], weights: ir.Value) -> None:
         """Add products of four features to the sums.
 
         Args:
@@ -108,16 +113,21 @@ class _Tile:
                     added = self.add(self.builder.load(total), column, levels)
                     self.builder.store(added, total)
 
-    def operand(self, register: Any, part: int) -> Any:
+    def operand(self, register: ir.Value, part: int) -> ir.Value:
         """Levels of weights, four in a lane, as `add` takes them."""
         return register
 
-    def add(self, total: Any, column: Any, levels: Any) -> Any:
+    def add(self, total: ir.Value, column: ir.Value, levels: ir.Value) -> ir.Value:
         """Sums with products of `column`, which has no signs, and `levels`."""
         return self.call("llvm.x86.avx512.vpdpbusd.512", self.integers, total, column, levels)
 
     def write(
-        self, shifts: Any, row_scales: Any, column_scales: Any, out: Any, columns: Any
+        self,
+        shifts: ir.Value,
+        row_scales: ir.Value,
+        column_scales: ir.Value,
+        out: ir.Value,
+        columns: ir.Value,
     ) -> None:
         """Scale the sums and write them."""
         builder = self.builder
@@ -139,7 +149,7 @@ class _Avx2Tile(_Tile):
     lanes = 8
     item_size = 2
 
-    def operand(self, register: Any, part: int) -> Any:
+    def operand(self, register: ir.Value, part: int) -> ir.Value:
         """First or last two of four levels, as numbers of two bytes."""
         octets = ir.VectorType(ir.IntType(8), 4 * self.lanes)
         zero, order = 4 * self.lanes, []
@@ -150,7 +160,7 @@ class _Avx2Tile(_Tile):
             self.builder.bitcast(register, octets), octets(None), mask
         )
 
-    def add(self, total: Any, column: Any, levels: Any) -> Any:
+    def add(self, total: ir.Value, column: ir.Value, levels: ir.Value) -> ir.Value:
         """Sums with products of both numbers of each lane."""
         halves = ir.VectorType(ir.IntType(16), 2 * self.lanes)
         sides = (self.builder.bitcast(side, halves) for side in (column, levels))
@@ -161,15 +171,17 @@ class _Avx2Tile(_Tile):
 def _tile(code: type[_Tile], rows: int) -> Any:
     @_intrinsic
     def multiply(
-        _context: Any, levels: Any, shifts: Any, row_scales: Any, weights: Any, column_scales: Any,
-        out: Any, quads: Any, columns: Any,
-    ) -> Any:  # fmt: skip
+        _context: object, levels: object, shifts: object, row_scales: object, weights: object,
+        column_scales: object, out: object, quads: object, columns: object,
+    ) -> tuple[object, Generate]:  # fmt: skip
         signature = types.void(
             levels, shifts, row_scales, weights, column_scales, out, quads, columns
         )
         return signature, generate
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, _signature: object, arguments: Operands
+    ) -> ir.Value:
         levels, shifts, row_scales, weights, column_scales, out, quads, columns = arguments
         tile = code(builder, rows)
         quad_size = _ADDRESS(4 * code.item_size)
@@ -196,12 +208,14 @@ _avx2_tile_4 = _tile(_Avx2Tile, 4)
 
 
 @_intrinsic
-def _take(_context: Any, address: Any, count: Any) -> Any:
+def _take(_context: object, address: object, count: object) -> tuple[object, Generate]:
     # Add to a number that threads share, and return it from before.
     return types.int64(address, count), _generate_take
 
 
-def _generate_take(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _generate_take(
+    _context: object, builder: ir.IRBuilder, _signature: object, arguments: Operands
+) -> ir.Value:
     address, count = arguments
     shared = builder.bitcast(address, _ADDRESS.as_pointer())
     return builder.atomic_rmw("add", shared, count, "monotonic")
@@ -209,14 +223,17 @@ def _generate_take(_context: Any, builder: Any, _signature: Any, arguments: Any)
 
 @_intrinsic
 def _run(
-    _context: Any, product: Any, job: Any, threads: Any, parallel: Any, arrays: Any
-) -> Any:  # fmt: skip
+    _context: object, product: object, job: object, threads: object, parallel: object,
+    arrays: object,
+) -> tuple[object, Generate]:  # fmt: skip
     # Call a function of one pointer by its address, with several threads by OpenMP. The arrays, of
     # which only the function knows, live until it ends.
     return types.void(product, job, threads, parallel, arrays), _generate_run
 
 
-def _generate_run(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+def _generate_run(
+    context: BaseContext, builder: ir.IRBuilder, _signature: object, arguments: Operands
+) -> ir.Value:
     product, job, threads, parallel, _ = arguments
     anything = ir.IntType(8).as_pointer()
     function = ir.FunctionType(ir.VoidType(), [anything])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from timeit import Timer
 
 import torch
 
-from flowzoo.agents.hf.int8_levels import levels_of, quantize
+from flowzoo.agents.hf.int8_linear import levels_of, quantize
 from flowzoo.agents.traits import EngineDType
 
 _ROWS, _WIDTH = 64, 1024
@@ -44,14 +45,9 @@ def matmul_speeds(seconds: float = 1.0) -> Mapping[EngineDType, float]:
 
 def _speed(product: Callable[[], torch.Tensor], seconds: float) -> float:
     product()  # the first one compiles the kernel
-    end, fastest = time.perf_counter() + seconds, float("inf")
-    began = time.process_time()
-    product()
-    count = max(1, int(_BLOCK_S / max(time.process_time() - began, 1e-6)))
-    while True:
-        began = time.process_time()
-        for _ in range(count):
-            product()
-        fastest = min(fastest, (time.process_time() - began) / count)
-        if time.perf_counter() >= end:
-            return 2e-9 * _ROWS * _WIDTH**2 / fastest
+    end, timer = time.perf_counter() + seconds, Timer(product, timer=time.process_time)
+    count = max(1, int(_BLOCK_S / max(timer.timeit(1), 1e-6)))
+    fastest = timer.timeit(count)
+    while time.perf_counter() < end:
+        fastest = min(fastest, timer.timeit(count))
+    return 2e-9 * count * _ROWS * _WIDTH**2 / fastest

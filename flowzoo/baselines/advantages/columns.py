@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.advantages.segments import (
@@ -23,153 +23,107 @@ from flowzoo.baselines.advantages.spec import COLUMNS
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, unknown
 
-NUMBERS: tuple[str, ...] = ("reward", "immediate", "share", "team", "value")
-"""Numbers that targets are made of: fields of `Call`, its `team_share`, and its reward part `team`;
-NaN where it has none."""
-
-FLAGS: tuple[str, ...] = ("abstained", "executed")
-"""True if the reply abstained; true if the episode went on from it."""
-
-
-class _Book(dict[Hashable, int]):
-    # No arithmetic is ever done on ids: two published trainers mixed up their groups that way. Two
-    # ids share a code exactly when they are equal.
-    def __missing__(self, key: Hashable) -> int:
-        code = self[key] = len(self)
-        return code
-
-
-def _append(stored: array[Any], values: Iterable[object], rows: int) -> None:
-    # numpy reads many values several times faster than `array` does.
-    if rows < 64:
-        stored.extend(values)
-    else:
-        stored.frombytes(np.fromiter(values, stored.typecode, rows).tobytes())
-
-
-_READERS: dict[str, Callable[[Call], Any]] = {
-    **{name: attrgetter(field) for name, field in COLUMNS.items()},
-    **{name: attrgetter(name) for name in ("reward", "immediate", "abstained", "executed")},
-    "share": attrgetter("team_share"),
-    "team": lambda call: call.parts.get("team", math.nan),
-    "value": lambda call: math.nan if call.value is None else call.value,
+_READERS: dict[str, tuple[Callable[[Call], Any], npt.DTypeLike]] = {
+    **{name: (attrgetter(field), np.int32) for name, field in COLUMNS.items()},
+    "reward": (attrgetter("reward"), np.float64),
+    "immediate": (attrgetter("immediate"), np.float64),
+    "share": (attrgetter("team_share"), np.float64),
+    "team": (lambda call: call.parts.get("team", math.nan), np.float64),
+    "value": (lambda call: math.nan if call.value is None else call.value, np.float64),
+    "abstained": (attrgetter("abstained"), np.bool_),
+    "executed": (attrgetter("executed"), np.bool_),
 }
+"""Column -> its value of a call, and its kind: codes of ids, a number (NaN for none), or a flag."""
 
 
 class CallColumns:
-    """The columns of a batch; `add` the calls of each episode as it ends, then compute.
+    """The columns of a batch: those in `keep`, or all.
 
     Example:
-        >>> columns = CallColumns(keep=("problem", "role", "reward"))
+        >>> columns = CallColumns([], keep=("problem", "role", "reward"))
 
         >>> len(columns)
 
         0
     """
 
-    def __init__(self, calls: Iterable[Call] = (), keep: Iterable[str] | None = None) -> None:
-        names = set(_READERS if keep is None else keep)
-        for name in names:
+    def __init__(self, calls: Iterable[Call], keep: Iterable[str] | None = None) -> None:
+        calls = list(calls)
+        self._rows = len(calls)
+        self._ids: dict[str, list[Hashable]] = {}
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        for name in _READERS if keep is None else keep:
             if name not in _READERS:
                 raise unknown("column", name, _READERS)
-        self._rows = 0
-        self._books = {name: _Book() for name in COLUMNS if name in names}
-        types = (
-            dict.fromkeys(COLUMNS, "i") | dict.fromkeys(NUMBERS, "d") | dict.fromkeys(FLAGS, "b")
-        )
-        self._arrays = {name: array(kind) for name, kind in types.items() if name in names}
-        self.add(calls)
+            read, kind = _READERS[name]
+            values: Iterable[Any] = map(read, calls)
+            if name in COLUMNS:
+                # No arithmetic is ever done on ids: two published trainers mixed up their groups
+                # that way. Two ids share a code exactly when they are equal.
+                codes: dict[Hashable, int] = {}
+                values = [codes.setdefault(value, len(codes)) for value in values]
+                self._ids[name] = list(codes)
+            self._columns[name] = np.fromiter(values, kind, len(calls))
 
     def __len__(self) -> int:
         return self._rows
 
-    def add(self, calls: Iterable[Call]) -> None:
-        """Append rows."""
-        calls = list(calls)
-        for name, stored in self._arrays.items():
-            values = map(_READERS[name], calls)
-            book = self._books.get(name)
-            _append(stored, values if book is None else map(book.__getitem__, values), len(calls))
-        self._rows += len(calls)
-
     def codes(self, name: str) -> Codes:
-        """The codes of a column of ids, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._column(name), np.int32)
+        """The codes of a column of ids, (rows,), numbered by first appearance."""
+        return self._column(name)
 
     def ids(self, name: str) -> list[Hashable]:
         """The distinct ids of a column; `ids[codes]` is the column."""
         self._column(name)
-        return list(self._books[name])
-
-    def kinds(self, name: str) -> int:
-        """Number of distinct ids in a column."""
-        self._column(name)
-        return len(self._books[name])
+        return self._ids[name]
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._column(name), np.float64)
+        """A column of numbers, (rows,)."""
+        return self._column(name)
 
     def flags(self, name: str) -> Bools:
-        """A column of flags, (rows,): a view, let go of it before adding rows."""
-        return np.frombuffer(self._column(name), np.bool_)
+        """A column of flags, (rows,)."""
+        return self._column(name)
 
     def where(self, row: int) -> str:
         """Names a row in error messages."""
-        ids = {
-            name: list(self._books[name])[self._arrays[name][row]]
-            for name in ("problem", "episode", "agent", "turn")
-            if name in self._books
-        }
-        return f"row {row} ({', '.join(f'{name} {value!r}' for name, value in ids.items())})"
+        names = [name for name in ("problem", "episode", "agent", "turn") if name in self._ids]
+        ids = (f"{name} {self._ids[name][self._columns[name][row]]!r}" for name in names)
+        return f"row {row} ({', '.join(ids)})"
 
-    def _column(self, name: str) -> array[Any]:
-        if name not in self._arrays:
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._columns:
             raise UsageError(
-                f"these columns were made without {name!r}; they hold {', '.join(self._arrays)}."
+                f"these columns were made without {name!r}; they hold {', '.join(self._columns)}."
             )
-        return self._arrays[name]
+        return self._columns[name]
 
 
 class Groups:
-    """The groups of `columns` by any tuple of columns, without rows that are added afterwards."""
+    """The groups of the rows of `columns` by any tuple of columns."""
 
     def __init__(self, columns: CallColumns) -> None:
         self.columns = columns
-        self._codes: dict[str, Codes] = {}
         self._found: dict[frozenset[str], GroupIndex] = {}
-
-    def codes(self, name: str) -> Codes:
-        """The codes of one column, (rows,)."""
-        if name not in self._codes:
-            self._codes[name] = self.columns.codes(name)
-        return self._codes[name]
 
     def by(self, names: Sequence[str]) -> GroupIndex:
         """Rows grouped by equality in all of `names`, numbered by first appearance."""
-        names = tuple(dict.fromkeys(names))
+        *wider, last = dict.fromkeys(names)
         key = frozenset(names)
         if key not in self._found:
-            self._found[key] = self._group_index(names[0]) if len(names) == 1 else self._many(names)
+            if wider:
+                wide, fine = self.by(wider), self.by((last,))
+                self._found[key] = fine if determines(fine, wide.codes) else pair(wide, fine)
+            else:
+                codes = self.columns.codes(last)
+                self._found[key] = GroupIndex(codes, first_rows(codes))
         return self._found[key]
 
     def keys(self, names: Sequence[str]) -> list[tuple[Hashable, ...]]:
         """The ids of `names` that each group shares."""
         first = self.by(names).first
-        columns = [
-            [ids[code] for code in self.codes(name)[first].tolist()]
+        columns = (
+            [self.columns.ids(name)[code] for code in self.columns.codes(name)[first].tolist()]
             for name in names
-            for ids in [self.columns.ids(name)]
-        ]
+        )
         return list(zip(*columns, strict=True))
-
-    def _group_index(self, name: str) -> GroupIndex:
-        # Codes of a column are numbered by first appearance already.
-        codes = self.codes(name)
-        return GroupIndex(codes, first_rows(codes))
-
-    def _many(self, names: tuple[str, ...]) -> GroupIndex:
-        wide, last = self.by(names[:-1]), self.by(names[-1:])
-        if determines(last, wide.codes):
-            return last
-        return pair(wide, last)

@@ -48,29 +48,24 @@ class RunningMean:
         other.columns, other.means = self.columns, dict(self.means)
         return other
 
-    def before(
-        self, columns: Sequence[str], keys: Sequence[tuple[Hashable, ...]], start: float = 0.0
-    ) -> Floats:
-        """The baselines of groups `keys` from earlier batches, (groups,); `start` without any."""
-        if self.means and self.columns != tuple(columns):
+    def follow(
+        self, columns: tuple[str, ...], keys: Sequence[tuple[Hashable, ...]], means: Floats,
+        decay: float, start: float = 0.0,
+    ) -> Floats:  # fmt: skip
+        """The baselines of groups `keys`, (groups,), from earlier batches; `start` without any.
+
+        Then their means are moved towards a batch's `means`, (groups,).
+        """
+        if self.means and self.columns != columns:
             raise UsageError(
                 f"this running mean is one over {', '.join(self.columns)} and cannot be the "
                 f"baseline over {', '.join(columns)}: start a new RunningMean."
             )
-        return np.array([self.means.get(key, start) for key in keys], np.float64)
-
-    def update(
-        self,
-        columns: Sequence[str],
-        keys: Sequence[tuple[Hashable, ...]],
-        means: Floats,
-        decay: float,
-    ) -> None:
-        """Move the means of groups `keys` towards a batch's means, (groups,)."""
-        self.columns = tuple(columns)
+        self.columns = columns
+        baselines = [self.means.get(key, start) for key in keys]
         for key, mean in zip(keys, means.tolist(), strict=True):
-            old = self.means.setdefault(key, mean)
-            self.means[key] = decay * old + (1.0 - decay) * mean
+            self.means[key] = decay * self.means.get(key, mean) + (1.0 - decay) * mean
+        return np.array(baselines, np.float64)
 
     def state_dict(self) -> StateDict:
         """The means as plain values that JSON and torch can keep."""
@@ -121,8 +116,8 @@ def _role_stats(pools: GroupedTargetsCache) -> RoleStats:
     return RoleStats(
         problem=groups.columns.ids("problem"),
         role=groups.columns.ids("role"),
-        problem_code=groups.codes("problem")[first],
-        role_code=groups.codes("role")[first],
+        problem_code=groups.columns.codes("problem")[first],
+        role_code=groups.columns.codes("role")[first],
         calls=role.counts,
         mu_k=role.mean,
         sigma_k=sigma_k,
@@ -170,7 +165,7 @@ def compute(
     """Advantages of `calls` under `spec` (or the preset of that name).
 
     Args:
-        calls: the rows, or their columns, gathered while the episodes came in.
+        calls: the rows, or their columns.
         spec: the choices.
         returns: episode id -> return, for `target="episode"`; without it an episode's return is
             the reward part `team` of its calls.
@@ -192,7 +187,7 @@ def compute(
     start = lowest_outcome(groups, spec, earned) if origin is None else origin
     if extra is not None:
         targets, earned = targets + extra, earned + extra
-    pools = scaled = GroupedTargetsCache(groups, targets, items=spec.mean == "loo")
+    pools = scaled = GroupedTargetsCache(groups, targets)
     values, judge = earned, None
     single, alone = (np.zeros(len(earned), np.bool_) for _ in range(2))
     if spec.mean == "running":
@@ -232,7 +227,7 @@ def _pool(
 def _less_baseline(
     earned: Floats, targets: Floats, pool: GroupedTargets, spec: AdvantageSpec
 ) -> Floats:
-    if spec.mean == "loo" and pool.items is not None:
+    if spec.mean == "loo":
         # What a row leaves out is what it has earned: a reply that abstained in an episode that
         # was won would else be compared with fewer won episodes than one that failed.
         counted = np.where(earned < targets, np.minimum(pool.items, earned), pool.items)
@@ -254,8 +249,7 @@ def _less_running(
             "batch."
         )
     pool, keys = pools.of(spec.mean_group, spec.mean_weight), pools.groups.keys(spec.mean_group)
-    baselines = state.before(spec.mean_group, keys, start)
-    state.update(spec.mean_group, keys, pool.segments.mean, spec.decay)
+    baselines = state.follow(spec.mean_group, keys, pool.segments.mean, spec.decay, start)
     return earned - baselines[pool.codes]
 
 

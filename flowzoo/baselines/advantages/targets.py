@@ -12,7 +12,6 @@ from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.segments import (
     Bools,
     Codes,
-    GroupIndex,
     GroupStats,
     reduce,
     to_go,
@@ -31,9 +30,8 @@ class GroupedTargets(NamedTuple):
 
     codes: Codes  # group of each row, (rows,)
     segments: GroupStats  # statistics of each group, (groups,)
-    items: Floats | None = None
-    """Value of the row's item, (rows,): its target, or its episode's mean target; None if not
-    needed."""
+    items: Floats
+    """Value of the row's item, (rows,): its target, or its episode's mean target."""
 
     def rows(self, groups: Bools) -> Bools:
         """Mask of the rows in `groups`, (rows,)."""
@@ -45,19 +43,23 @@ class GroupedTargets(NamedTuple):
 class GroupedTargetsCache:
     """The pools of one computation, each found once."""
 
-    def __init__(self, groups: Groups, targets: Floats, *, items: bool = False) -> None:
-        self.groups, self.targets, self.items = groups, targets, items
+    def __init__(self, groups: Groups, targets: Floats) -> None:
+        self.groups, self.targets = groups, targets
         self._found: dict[tuple[frozenset[str], Weight], GroupedTargets] = {}
 
     def of(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
         """Groups of rows that share `columns`, with each call or each episode counted once."""
         key = (frozenset(columns), weight)
         if key not in self._found:
-            grouping = self.groups.by(columns)
+            codes, first = self.groups.by(columns)
             if weight == "call":
-                self._found[key] = self._by_call(grouping)
+                stats, items = reduce(codes, self.targets, len(first)), self.targets
             else:
-                self._found[key] = self._by_episode(grouping, self.groups.by((*columns, *EPISODE)))
+                episode_codes, firsts = self.groups.by((*columns, *EPISODE))
+                means = reduce(episode_codes, self.targets, len(firsts)).mean
+                stats = reduce(codes[firsts], means, len(first))
+                items = means[episode_codes]
+            self._found[key] = GroupedTargets(codes, stats, items)
         return self._found[key]
 
     def widened(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
@@ -72,20 +74,9 @@ class GroupedTargetsCache:
             # One table of both kinds of group: the narrower ones, then the wider ones.
             tables = zip(pool.segments, wider.segments, strict=True)
             segments = GroupStats(*(np.concatenate(table) for table in tables))
-            items = pool.items
-            if items is not None and wider.items is not None:
-                items = np.where(lone, wider.items, items)
+            items = np.where(lone, wider.items, pool.items)
             pool = GroupedTargets(widen(pool.codes, counts, wider.codes), segments, items)
         return pool
-
-    def _by_call(self, grouping: GroupIndex) -> GroupedTargets:
-        codes, first = grouping
-        return GroupedTargets(codes, reduce(codes, self.targets, len(first)), self.targets)
-
-    def _by_episode(self, grouping: GroupIndex, items: GroupIndex) -> GroupedTargets:
-        means = reduce(items.codes, self.targets, len(items.first)).mean
-        segments = reduce(grouping.codes[items.first], means, len(grouping.first))
-        return GroupedTargets(grouping.codes, segments, means[items.codes] if self.items else None)
 
 
 _SAMPLING = {"candidate": "tree", "node": "joint"}
@@ -195,7 +186,7 @@ def _given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
     if lost:
         raise UsageError(f"`returns` has no entry for the episodes {lost[:5]} of the calls.")
     values = np.array([returns[episode] for episode in episodes], np.float64)  # type: ignore[index]
-    return values[groups.codes("episode")]
+    return values[groups.columns.codes("episode")]
 
 
 def _team_returns(groups: Groups) -> Floats:
@@ -209,18 +200,14 @@ def _team_returns(groups: Groups) -> Floats:
             "`returns` (episode id -> return) to `compute`."
         )
     codes, first = groups.by(EPISODE)
-    if not abstained.any():
-        returns, rows = team[first], slice(None)
-    else:
-        returns, rows = team[first], np.flatnonzero(~abstained)
-        returns[codes[rows]] = team[rows]
+    returns, read = team[first], np.flatnonzero(~abstained)
+    returns[codes[read]] = team[read]
     values = returns[codes]
-    differs = np.flatnonzero(values[rows] != team[rows])
+    differs = read[values[read] != team[read]]
     if differs.size:
-        row = np.arange(len(team))[rows][differs[0]]
         raise UsageError(
             "the calls of one episode have different reward parts `team`, one of them "
-            f"{columns.where(int(row))}: episode ids must be unique within a batch."
+            f"{columns.where(int(differs[0]))}: episode ids must be unique within a batch."
         )
     return values
 
@@ -235,7 +222,7 @@ def _returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
             "it did not go on from: take target 'candidate' or 'node', or sampling=\"episodes\"."
         )
     grouping = groups.by((*EPISODE, "agent"))
-    turns = np.array(columns.ids("turn"), np.int64)[groups.codes("turn")]
+    turns = np.array(columns.ids("turn"), np.int64)[columns.codes("turn")]
     places = groups.by((*EPISODE, "agent", "turn"))
     if len(places.first) < len(columns):
         twice = int(np.flatnonzero(np.bincount(places.codes) > 1)[0])

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoTokenizer
@@ -27,7 +27,7 @@ from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
+from flowzoo.baselines.learner.weights import FrozenWeights, Weights
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
@@ -41,11 +41,6 @@ class LoadedPolicy(NamedTuple):
     tokenizer: Any
     model: ModelIdentity
     frozen: bool = False  # true if the policy keeps its initial weights: no learner, no checkpoint
-
-    @property
-    def path(self) -> str:
-        """Folder of that model, or its id on the hub."""
-        return self.model.path
 
     @property
     def adapter(self) -> bool:
@@ -65,11 +60,6 @@ class PolicyModel(NamedTuple):
     def adapter(self) -> bool:
         """True if an adapter on the model is trained."""
         return self.lora is not None
-
-    @property
-    def path(self) -> str:
-        """Folder of the model, or its id on the hub."""
-        return self.model.path
 
 
 def policy_models(
@@ -139,7 +129,7 @@ def load_policies(
         if lora is None and not still:
             model, tokenizer = load_model(path, config.weights, device)
             tokenizer = _speaking(origin, model, tokenizer)
-            policies[name] = LoadedPolicy(FullWeights(model), tokenizer, origin)
+            policies[name] = LoadedPolicy(Weights(model), tokenizer, origin)
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
@@ -175,8 +165,8 @@ def _learner_device(name: str) -> str:
     return name
 
 
-class Engines(Protocol):
-    """The engines that sample from the policies of a run."""
+class Engines:
+    """The engines that sample from the policies of a run; here those without separate weights."""
 
     train_policies: Mapping[str, Policy]
     """By policy name, at the training temperature."""
@@ -191,15 +181,18 @@ class Engines(Protocol):
 
     def sync(self, probe: bool = True) -> MetricRow:
         """Give the engines the learners' weights, and prove it, with `probe` at once."""
+        return {}
 
     def prove(self) -> MetricRow:
         """Prove that the engines have the weights of the last sync, unless it did so itself."""
+        return {}
 
     def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
         """Look at |learner - sampler| of every policy's rows, before the learner's first step."""
 
     def recover(self, error: EngineDeadError) -> None:
         """Start again what died and sync it, or raise `error` with what to change."""
+        raise error
 
     def close(self) -> None:
         """End what was started."""
@@ -216,36 +209,8 @@ def _sampling(weights: Weights, dtype: EngineDType, layers: KeptLinears | None) 
         yield
 
 
-class NoExternalEngine:
-    """Base of engines without separate weights: nothing to load, check or restart."""
-
-    def before_rollout(self) -> None:
-        """No-op."""
-
-    def before_learning(self) -> None:
-        """No-op."""
-
-    def sync(self, probe: bool = True) -> MetricRow:
-        """Return no metrics: there are no other weights."""
-        return {}
-
-    def prove(self) -> MetricRow:
-        """Return no metrics: there are no other weights."""
-        return {}
-
-    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
-        """No-op."""
-
-    def recover(self, error: EngineDeadError) -> None:
-        """Raise `error`: there is no engine to restart."""
-        raise error
-
-    def close(self) -> None:
-        """No-op."""
-
-
-class TransformersEngines(NoExternalEngine):
-    """Sampling with the very modules that are trained; see `Engines`.
+class TransformersEngines(Engines):
+    """Sampling with the very modules that are trained.
 
     In another number format than the weights' own, with copies of their linear layers.
     """
@@ -353,7 +318,7 @@ class ElsewherePolicy(TemplatedPolicy):
         """No-op."""
 
 
-class EnginesElsewhere(NoExternalEngine):
+class EnginesElsewhere(Engines):
     """The driver's view of the engines of rollout workers."""
 
     def __init__(
@@ -370,17 +335,14 @@ class EnginesElsewhere(NoExternalEngine):
             name: ChatTokenizer(loaded.tokenizer, {}, switches[name])
             for name, loaded in trained.items()
         }
-
         traits = config.engine_traits
         batching: Batching = "stream" if traits.batches_itself else "static"
         dtype = config.resolved_dtype if traits.own_weights else config.module_dtype
 
         def make(samplings: Mapping[str, Sampling]) -> dict[str, Policy]:
             return {
-                name: ElsewherePolicy(
-                    name, chats[name], samplings[name], switches[name], batching, dtype
-                )
-                for name in trained
+                name: ElsewherePolicy(name, chat, samplings[name], switches[name], batching, dtype)
+                for name, chat in chats.items()
             }
 
         self.train_policies: Mapping[str, Policy] = make(training)

@@ -5,19 +5,14 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from functools import partial
 from typing import Any
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.chat.prompts import EngineStats
 from flowzoo.agents.policy import Completion
-from flowzoo.agents.vllm.backend import (
-    CHANGED_WITHIN_S,
-    EngineDeadError,
-    GenerationOutput,
-    GenerationRequest,
-)
+from flowzoo.agents.vllm.backend import CHANGED_WITHIN_S, EngineDeadError, GenerationRequest
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import probe_messages
 from flowzoo.baselines.engines.hf import PolicyModel
@@ -110,7 +105,9 @@ class ReplicaEngines(PolicyEngines):
         if model.lora is None:
             engine.load_weights(tensors)
             return
-        described = lora_config(model.lora, model.path, adapted_modules(tensors))
+        names = (name.removeprefix("base_model.model.") for name in tensors)
+        adapted = sorted({name.partition(".lora_")[0] for name in names})
+        described = lora_config(model.lora, model.model.path, adapted)
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:
@@ -140,24 +137,14 @@ class ReplicaEngines(PolicyEngines):
                 for number in those
             ]  # fmt: skip
             for number, future in zip(those, engine.submit(jobs), strict=True):
-                logps[number].append(_wait_for_score(engine, future))
+                if wait([future], CHANGED_WITHIN_S).not_done:
+                    engine.give_up(f"it has not read a prompt in {CHANGED_WITHIN_S:g} s")
+                score = future.result().score
+                assert score is not None
+                logps[number].append(score)
         return logps
-
-
-def _wait_for_score(engine: VLLMEngine, future: Future[GenerationOutput]) -> float:
-    if wait([future], CHANGED_WITHIN_S).not_done:
-        engine.give_up(f"it has not read a prompt in {CHANGED_WITHIN_S:g} s")
-    score = future.result().score
-    assert score is not None
-    return score
 
 
 def _row(ids: Sequence[int]) -> Completion:
     count = min(SCORED, len(ids) - 1)
     return Completion("", tuple(ids[:-count]), tuple(ids[-count:]), (0.0,) * count)
-
-
-def adapted_modules(tensors: Mapping[str, object]) -> list[str]:
-    """The modules that an adapter's tensors belong to, in the names of PEFT's files."""
-    names = (name.removeprefix("base_model.model.") for name in tensors)
-    return sorted({name.partition(".lora_")[0] for name in names})

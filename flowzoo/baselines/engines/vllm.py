@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import torch
 
@@ -25,7 +24,7 @@ from flowzoo.agents.vllm.remote import connect
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
-from flowzoo.baselines.engines.hf import LoadedPolicy, PolicyModel
+from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
@@ -40,22 +39,19 @@ EnginePolicies = Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel]
 """Policies by name, loaded or not: engines need their path, adapter and whether they are frozen."""
 
 
-class BundleShare(NamedTuple):
-    """Share of one engine in the GPUs of a worker."""
+def share_of_bundle(gpus: float, engines: int, number: int) -> tuple[str, int, float]:
+    """Share of engine `number` of `engines` in the `gpus` GPUs that Ray has chosen.
 
-    devices: str  # in the format of CUDA_VISIBLE_DEVICES; empty: all that the worker sees
-    tensor_parallel: int  # number of GPUs
-    gpu_share: float  # share of the memory of each GPU
-
-
-def share_of_bundle(gpus: float, engines: int, number: int) -> BundleShare:
-    """Share of engine `number` of `engines` in the `gpus` GPUs that Ray has chosen."""
+    Returns:
+        Its GPUs as CUDA_VISIBLE_DEVICES has them (empty: all that the worker sees), their number,
+        and the share of the memory of each.
+    """
     # One GPU, or a part of one, is shared by all engines; of more, each gets an equal number.
     if gpus <= 1:
-        return BundleShare("", 1, _SHARE * (gpus or 1) / engines)
+        return "", 1, _SHARE * (gpus or 1) / engines
     each = int(gpus) // engines
     chosen = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
-    return BundleShare(",".join(chosen[number * each : (number + 1) * each]), each, _SHARE)
+    return ",".join(chosen[number * each : (number + 1) * each]), each, _SHARE
 
 
 _log = logging.getLogger("flowzoo")
@@ -105,7 +101,7 @@ def adapter_rank(rank: int) -> int:
     raise UsageError(f"vLLM takes LoRA adapters of rank 512 at most, got lora_rank={rank}.")
 
 
-class PolicyEngines:
+class PolicyEngines(Engines):
     """The vLLM engines of some policies, started, and who samples from them."""
 
     def __init__(
@@ -158,7 +154,7 @@ class PolicyEngines:
 
 
 class VLLMEngines(PolicyEngines):
-    """vLLM engines of this machine or of servers; see `flowzoo.baselines.engines.hf.Engines`."""
+    """vLLM engines of this machine or of servers."""
 
     def __init__(
         self,
@@ -302,8 +298,8 @@ def engine_keys(policies: EnginePolicies) -> dict[str, str]:
     """Key of each policy's engine: a policy's name or the path of a base."""
     # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
-        name: model.path if model.adapter or model.frozen else name
-        for name, model in policies.items()
+        name: policy.model.path if policy.adapter or policy.frozen else name
+        for name, policy in policies.items()
     }
 
 
@@ -314,7 +310,9 @@ def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLL
         bases.setdefault(key, []).append(name)
     if config.engine_traits.server:
         urls = endpoints(config.endpoint, list(bases))
-        return {key: connect(policies[names[0]].path, urls[key]) for key, names in bases.items()}
+        return {
+            key: connect(policies[names[0]].model.path, urls[key]) for key, names in bases.items()
+        }
     engines: dict[str, VLLMEngine] = {}
     try:
         for number, (key, names) in enumerate(bases.items()):

@@ -42,10 +42,8 @@ class Microbatch:
 
     def to(self, device: torch.device) -> Microbatch:
         """The same on `device`."""
-        tensors_by_name = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(
-            self, **{k: None if v is None else v.to(device) for k, v in tensors_by_name.items()}
-        )
+        parts = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(self, **{k: v.to(device) for k, v in parts.items() if v is not None})
 
 
 SampledTokens = Call | Completion
@@ -63,14 +61,6 @@ def _check_call(call: Call) -> None:
         raise UsageError(
             f"{where} has {len(call.output_ids)} output tokens but {len(call.logps)} log-probs."
         )
-
-
-def _canonical_order(calls: Sequence[Call]) -> list[int]:
-    def key(idx: int) -> tuple[object, ...]:
-        call = calls[idx]
-        return call.problem, call.episode, call.agent, call.turn, tuple(call.output_ids)
-
-    return sorted(range(len(calls)), key=key)
 
 
 def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
@@ -115,26 +105,17 @@ def tensors(
 ) -> Microbatch:
     """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed."""
     check_choice("layout", layout, RowLayout)
-    return (pack if layout == "packed" else collate)(rows, advantages)
-
-
-def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
-    """Padded tensors of `rows`, on the CPU."""
-    # Fillers are on the right, where causal attention cannot see them: no mask is needed.
     texts = [_inputs(row) for row in rows]
+    if layout == "packed":
+        tree = grow(texts)
+        return _microbatch(rows, advantages, tree.ids[None], tree.paths, lay_out(tree))
+    # Fillers are on the right, where causal attention cannot see them: no mask is needed.
     width = max(len(text) for text in texts)
     ids = np.full((len(rows), width), _FILLER, np.int64)
-    paths: list[np.ndarray] = []
-    for row, text in enumerate(texts):
-        ids[row, : len(text)] = text
-        paths.append(np.arange(row * width, row * width + len(text)))
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    paths = [row * width + np.arange(len(text)) for row, text in enumerate(texts)]
     return _microbatch(rows, advantages, ids, paths, None)
-
-
-def pack(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
-    """Packed tensors of `rows`, on the CPU."""
-    tree = grow([_inputs(row) for row in rows])
-    return _microbatch(rows, advantages, tree.ids[None], tree.paths, lay_out(tree))
 
 
 def _inputs(row: SampledTokens) -> list[int]:
@@ -207,10 +188,13 @@ def make_rows(
     for call in calls:
         _check_call(call)
     _check_numbers(calls, advantages)
-    return [
-        _row(index, calls[idx], float(advantages[idx]), config)
-        for index, idx in enumerate(_canonical_order(calls))
-    ]
+    pairs = sorted(zip(calls, map(float, advantages), strict=True), key=_canonical_place)
+    return [_row(index, call, advantage, config) for index, (call, advantage) in enumerate(pairs)]
+
+
+def _canonical_place(row: tuple[Call, float]) -> tuple[object, ...]:
+    call = row[0]
+    return call.problem, call.episode, call.agent, call.turn, tuple(call.output_ids)
 
 
 def _row(index: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
@@ -254,21 +238,22 @@ def _weight_of(role: str, config: LearnerConfig) -> float:
 
 
 def _check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
-    bad: list[int] = []
+    bad: list[Call] = []
     reason = ""
-    for idx, (call, advantage) in enumerate(zip(calls, advantages, strict=True)):
+    for call, advantage in zip(calls, advantages, strict=True):
         token = next((t for t, logp in enumerate(call.logps) if not math.isfinite(logp)), None)
-        if token is None and math.isfinite(advantage):
+        if token is not None:
+            what = (
+                f"the sampler recorded {call.logps[token]} as the log-prob of output token {token}"
+            )
+        elif not math.isfinite(advantage):
+            what = f"its advantage is {advantage}"
+        else:
             continue
-        what = (
-            f"its advantage is {advantage}"
-            if token is None
-            else f"the sampler recorded {call.logps[token]} as the log-prob of output token {token}"
-        )
         reason = reason or what
-        bad.append(idx)
+        bad.append(call)
     if bad:
-        raise non_finite("input", [calls[idx] for idx in bad], reason)
+        raise non_finite("input", bad, reason)
 
 
 def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFiniteError:
@@ -329,11 +314,7 @@ def role_microbatches(
     microbatches: dict[str, list[list[TrainingRow]]] = {}
     for role in roles:
         role_rows = [row for row in active if role in ("", row.call.role)]
-        parts = cut_microbatches(
-            [row.call for row in role_rows],
-            layout,
-            config.microbatch_tokens,
-            config.microbatch_rows,
-        )
+        calls = [row.call for row in role_rows]
+        parts = cut_microbatches(calls, layout, config.microbatch_tokens, config.microbatch_rows)
         microbatches[role] = [[role_rows[idx] for idx in part] for part in parts]
     return microbatches

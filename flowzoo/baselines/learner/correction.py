@@ -14,14 +14,15 @@ from torch import Tensor
 
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.loss import Sums
 
 _LARGEST = 20.0
 """Largest log-ratio in a divergence: a single row would make it infinite. The bound is verl's."""
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectionSums:
-    """Sums over some rows; sums of microbatches can be added."""
+class CorrectionSums(Sums):
+    """Sums over some rows."""
 
     rows: float = 0.0  # rows with tokens
     chi2_token: float = 0.0  # over tokens: squared ratio of learner to sampler, less 1
@@ -31,10 +32,6 @@ class CorrectionSums:
     importance: float = 0.0  # over tokens: importance weights, once bounded
     beyond: float = 0.0  # tokens whose importance weight was out of bounds
     masked: float = 0.0  # rows that the off-policy mask leaves out
-
-    def __add__(self, other: CorrectionSums) -> CorrectionSums:
-        names = CorrectionSums.__slots__
-        return CorrectionSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 class Correction(NamedTuple):

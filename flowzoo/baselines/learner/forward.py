@@ -17,7 +17,7 @@ from flowzoo.agents.policy import Sampling
 from flowzoo.agents.traits import context_of
 from flowzoo.baselines.learner.batch import Microbatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
-from flowzoo.baselines.learner.hidden_states import last_hidden, logps_at, scatter, token_logps
+from flowzoo.baselines.learner.hidden_states import last_hidden, logps_at, scatter
 from flowzoo.baselines.learner.learner_group import within
 from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, chunk_of, head_of
 from flowzoo.errors import UsageError
@@ -32,13 +32,6 @@ class KeptTokens(NamedTuple):
     counts: Tensor  # (tokens,)
     outside: Tensor
     """(tokens,) boolean: the sampled token was not among them by the learner's weights."""
-
-
-class RenormalizedLogps(NamedTuple):
-    """Entropy at each output token, under the renormalized distribution."""
-
-    logps: Tensor  # (tokens,)
-    entropies: Tensor  # (tokens,), in nats
 
 
 @torch.no_grad()
@@ -90,7 +83,8 @@ def _renormalized_logps(
     temperature: float,
     kept_tokens: KeptTokens,
     chunk: int,
-) -> RenormalizedLogps:
+) -> tuple[Tensor, Tensor]:
+    # Log-probs and entropies in nats, (tokens,) each, of the renormalized distribution.
     # The vocabulary is multiplied in chunk by chunk, and again in the backward pass.
     parts = [
         checkpoint(_chunk, head, temperature, *part, use_reentrant=False)
@@ -100,7 +94,7 @@ def _renormalized_logps(
         )
     ]  # fmt: skip
     logps, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
-    return RenormalizedLogps(logps, entropies)
+    return logps, entropies
 
 
 def _chunk(
@@ -209,7 +203,8 @@ class ForwardPass:
         batch = self.batch(rows, [0.0] * len(rows))
 
         def compute() -> Tensor:
-            return token_logps(model, batch, 1.0, chunk=self.config.vocabulary_chunk)[0]
+            states, chunk = last_hidden(model, batch)[batch.positions], self.config.vocabulary_chunk
+            return logps_at(states, head_of(model), batch, 1.0, chunk=chunk)[0]
 
         with self._autocast():
             logps = within(model, compute)

@@ -76,7 +76,7 @@ def _again(layer: nn.Module, function: Callable[..., Any], *args: Any) -> Any:
 
 
 _misfits: dict[Hashable, str] = {}
-"""Kind of model -> why it cannot be packed, as `_use_packed_rows` found it; "" where it can."""
+"""Kind of model -> why it cannot be packed, as `_packed_misfit` found it; "" where it can."""
 
 
 def last_hidden(model: PreTrainedModel, batch: Microbatch) -> Tensor:
@@ -90,29 +90,16 @@ def last_hidden(model: PreTrainedModel, batch: Microbatch) -> Tensor:
     return hidden.flatten(0, 1)
 
 
-class PackedRowsError(UsageError):
-    """A family that is right only in padded rows."""
-
-    def __init__(self, model: PreTrainedModel, reason: str) -> None:
-        self.reason = f"{type(model).__name__} cannot read packed rows ({reason})"
-        super().__init__(f"{self.reason}: use `layout` padded, or auto.")
-
-
 def fitting_layout(model: PreTrainedModel, choice: LayoutChoice) -> tuple[RowLayout, list[str]]:
-    """The layout that `model` is to be trained in, and remarks about it."""
-    if choice == "padded":
-        return "padded", []
-    if not _reads_packed_rows(model):
-        try:
-            _use_packed_rows(model)
-        except PackedRowsError as error:
-            if choice == "packed":
-                raise
-            return "padded", [
-                f"{error.reason}: its rows are padded, which is as right, and slower where rows "
-                "share a prompt"
-            ]
-    return "packed", []
+    """The layout that `model` is to be trained in, for which it is made ready, and remarks."""
+    if choice == "padded" or not (reason := _packed_misfit(model)):
+        return "padded" if choice == "padded" else "packed", []
+    fault = f"{type(model).__name__} cannot read packed rows ({reason})"
+    if choice == "packed":
+        raise UsageError(f"{fault}: use `layout` padded, or auto.")
+    return "padded", [
+        f"{fault}: its rows are padded, which is as right, and slower where rows share a prompt"
+    ]
 
 
 def _reads_packed_rows(model: PreTrainedModel) -> bool:
@@ -120,17 +107,19 @@ def _reads_packed_rows(model: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def _use_packed_rows(model: PreTrainedModel) -> None:
+def _packed_misfit(model: PreTrainedModel) -> str:
     # Packed and separate rows are compared once a kind of model: some layer may mix positions in
     # another way than full attention, or the model may not hand the packing through.
+    if _reads_packed_rows(model):
+        return ""
     model.eval()
     kind = model_fingerprint(model)
     if kind not in _misfits:
         with _in_float32(model):
             _misfits[kind] = _compare(model)
-    if _misfits[kind]:
-        raise PackedRowsError(model, _misfits[kind])
-    use_packed_attention(model)
+    if not _misfits[kind]:
+        use_packed_attention(model)
+    return _misfits[kind]
 
 
 @contextmanager
@@ -207,20 +196,6 @@ def _packed_hidden(model: PreTrainedModel, ids: Tensor, packing: Packing) -> Ten
     ).last_hidden_state
 
 
-def token_logps(
-    model: PreTrainedModel,
-    batch: Microbatch,
-    temperature: float,
-    *,
-    entropy: Entropy = "none",
-    chunk: int = 0,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probs of the output tokens, and entropies: (rows, T) each, 0 off the mask."""
-    # Prompt positions cost no logits, and equal prefixes cost them once.
-    states = last_hidden(model, batch)[batch.positions]
-    return logps_at(states, head_of(model), batch, temperature, entropy=entropy, chunk=chunk)
-
-
 def logps_at(
     states: Tensor,
     head: OutputHead,
@@ -230,7 +205,11 @@ def logps_at(
     entropy: Entropy = "none",
     chunk: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
-    """Result of `token_logps`, from the states at `batch.positions`, (states, hidden)."""
+    """Log-probs of the output tokens, and entropies: (rows, T) each, 0 off the mask.
+
+    `states` are the last hidden ones at `batch.positions`, (states, hidden): prompt positions cost
+    no logits, and equal prefixes cost them once.
+    """
     scores = target_logps(states, head, batch.sources, batch.targets, temperature, entropy, chunk)
     logps = scatter(scores.logps, batch.mask)
     if entropy == "none":
@@ -250,12 +229,11 @@ def prepare(
     gradient_checkpointing: bool = False,
     compile: bool = False,
 ) -> PreTrainedModel:
-    """Make `model`, in place, ready for `token_logps`, and check that its family is supported."""
+    """Make `model`, in place, ready for `last_hidden`, and check that its family is supported."""
     # Eval mode: the ratios need dropout off.
     model.eval()
     head_of(model)  # looked at now, so that a family without support is refused here
-    if layout == "packed" and not _reads_packed_rows(model):
-        _use_packed_rows(model)
+    fitting_layout(model, layout)
     if gradient_checkpointing:
         _enable_checkpointing(model)
     if compile:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from flowzoo.agents.model_files import GENERATION
 from flowzoo.aliases import StateDict
 from flowzoo.baselines.learner.config import LoraTargets
-from flowzoo.baselines.learner.weights import Start, check_names, like, whole
+from flowzoo.baselines.learner.weights import Start, Weights, copy_tensors, whole
 from flowzoo.declared import Positive, check_declared
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
@@ -145,20 +145,15 @@ class LoraBase:
                 self.model.enable_adapters()
 
 
-class LoraWeights:
+class LoraWeights(Weights):
     """One adapter of a `LoraBase`."""
 
     is_adapter = True
 
     def __init__(self, base: LoraBase, label: str, note: str) -> None:
+        super().__init__(base.model)
         self.base, self._label = base, label
-        self.notes: Sequence[str] = (note,)
-        """The adapted layers."""
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The base, with all its adapters."""
-        return self.base.model
+        self.notes = (note,)
 
     def parameters(self) -> list[nn.Parameter]:
         """Parameters of the adapter."""
@@ -180,28 +175,19 @@ class LoraWeights:
             save_adapter(state, self.model.peft_config[self._label], folder)
             self.model.generation_config.to_json_file(folder / GENERATION)
 
-    def load(self, folder: Path) -> None:
-        """Load an adapter that `save` wrote."""
-        self.put(load_file(folder / "adapter_model.safetensors"), str(folder))
-
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
         """Copy `state` into the adapter."""
-        check_names(state, self._adapter_state(), source)
-        parameters = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in state.items():
-                stem, _, last = name.removeprefix(_PREFIX).rpartition(".")
-                target = parameters[f"{stem}.{self._label}.{last}"]
-                target.copy_(like(target, value))
+        part, targets = f".{self._label}.", dict[str, torch.Tensor]()
+        for name, parameter in self.model.named_parameters():
+            if part in name:
+                targets[_PREFIX + name.replace(part, ".")] = parameter
+        copy_tensors(state, targets, source, set(targets))
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """Whole tensors of the adapter, by name."""
-        adapter = whole(self._adapter_state(), keep=keep)
-        return {name: value.contiguous() for name, value in adapter.items()}
-
-    def _adapter_state(self) -> dict[str, torch.Tensor]:
         state: StateDict = self.model.get_adapter_state_dict(self._label)
-        return {f"{_PREFIX}{name}": value for name, value in state.items()}
+        adapter = whole({f"{_PREFIX}{name}": value for name, value in state.items()}, keep=keep)
+        return {name: value.contiguous() for name, value in adapter.items()}
 
 
 def lora_config(

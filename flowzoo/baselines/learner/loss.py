@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from flowzoo.baselines.learner.config import LossConfig
 from flowzoo.envs.records import Call
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.errors import FlowzooError
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
@@ -34,8 +35,21 @@ class LossNormalizer:
 
 
 @dataclass(frozen=True, slots=True)
-class LossStats:
-    """Sums over tokens, so that sums of microbatches can be added."""
+class Sums:
+    """Statistics of rows that add up, field by field; of fields `…_max` the larger one stays."""
+
+    def __add__(self, other: Self) -> Self:
+        names = [item.name for item in fields(self)]
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        return type(self)(**{
+            name: max(pair) if name.endswith("_max") else pair[0] + pair[1]
+            for name, pair in pairs.items()
+        })  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LossStats(Sums):
+    """Sums over tokens."""
 
     tokens: float = 0.0
     loss: float = 0.0  # this part's share of the loss (shares add up to the loss)
@@ -49,14 +63,6 @@ class LossStats:
     ratio_squared: float = 0.0
     reference_kl: float = 0.0  # sum of the estimates of KL(current || reference)
     entropy: float = 0.0
-
-    def __add__(self, other: LossStats) -> LossStats:
-        sums = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in LossStats.__slots__
-            if name != "gap_max"
-        }
-        return LossStats(**sums, gap_max=max(self.gap_max, other.gap_max))
 
 
 def token_weights(
@@ -98,12 +104,6 @@ def policy_loss(
     as a row. Where `behavior_logps` are not the sampler's, `sampler_logps` are, and `importance`
     corrects the surrogate for them. A token whose `importance` is 0 keeps its KL and entropy terms.
     """
-    per_token = {
-        "behavior_logps": behavior_logps, "mask": mask, "reference_logps": reference_logps,
-        "entropies": entropies, "importance": importance, "sampler_logps": sampler_logps,
-    }  # fmt: skip
-    per_row = {"advantages": advantages, "row_weights": row_weights, "kl_coefs": kl_coefs}
-    _check_shapes(logps, per_token, per_row)
     totals = totals or LossNormalizer(mask.shape[0], int(mask.sum()))
     # Before any arithmetic: a NaN outside the mask would survive a multiplication by 0.
     log_ratio = torch.where(mask, logps - behavior_logps, 0.0)
@@ -121,14 +121,14 @@ def policy_loss(
     if sampler_logps is not None:
         drawn = torch.where(mask, logps - sampler_logps, 0.0)
         _check_finite(drawn.sum(-1), "log-prob")
-    kl = _reference_kl(logps, drawn, reference_logps, mask, config, kl_coefs)
-    if kl is not None:
+    kl = None
+    if reference_logps is not None:
+        kl = _reference_kl(drawn, torch.where(mask, reference_logps - logps, 0.0), config)
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:
         entropies = torch.where(mask, entropies, 0.0)
     if config.entropy_coef:
-        if entropies is None:
-            raise UsageError("`entropy_coef` is not 0: `entropies` are needed.")
+        assert entropies is not None
         loss = loss - config.entropy_coef * entropies
     loss = torch.where(mask, loss * token_weights(mask, config, totals, loss.dtype), 0.0).sum(-1)
     if row_weights is not None:
@@ -166,26 +166,12 @@ def _surrogate(
     return torch.where(over, ceiling, loss), clipped & ~over, over
 
 
-def _reference_kl(
-    logps: Tensor,
-    log_ratio: Tensor,
-    reference_logps: Tensor | None,
-    mask: Tensor,
-    config: LossConfig,
-    kl_coefs: Tensor | None,
-) -> Tensor | None:
+def _reference_kl(log_ratio: Tensor, distance: Tensor, config: LossConfig) -> Tensor:
     # With d = reference - logp, k3 = exp(d) - d - 1 (http://joschu.net/blog/kl-approx.html; GRPO,
     # arXiv 2402.03300, eq. 4) expects tokens of the current policy. They are the sampler's, so k3
     # is multiplied with r, whose gradient is the divergence's (DeepSeek-V3.2, arXiv 2512.02556,
     # section 3.1; TRL 1.16). Without r a token that a step made a million times less likely weighs
     # a million times as much.
-    has_kl = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
-    if reference_logps is None:
-        if has_kl:
-            name = "kl_coef" if kl_coefs is None else "kl_coefs"
-            raise UsageError(f"`{name}` is not 0: `reference_logps` are needed.")
-        return None
-    distance = torch.where(mask, reference_logps - logps, 0.0)
     if config.kl_estimate == "plain":
         return distance.exp() - distance - 1
     # r exp(d) in one exponential: exp(d) alone overflows where r is as small.
@@ -211,23 +197,6 @@ def _stats(
         zero if kl is None else kl.sum(), zero if entropies is None else entropies.sum(),
     ]  # fmt: skip
     return LossStats(*torch.stack([value.double() for value in sums]).tolist())
-
-
-def _check_shapes(
-    logps: Tensor, per_token: dict[str, Tensor | None], per_row: dict[str, Tensor | None]
-) -> None:
-    if logps.dim() != 2:
-        raise UsageError(f"`logps` must be (rows, tokens), got {tuple(logps.shape)}.")
-    for tensors, shape in ((per_token, logps.shape), (per_row, logps.shape[:1])):
-        for name, tensor in tensors.items():
-            if tensor is not None and tensor.shape != shape:
-                raise UsageError(
-                    f"`{name}` must be {tuple(shape)} to go with `logps` {tuple(logps.shape)}, "
-                    f"got {tuple(tensor.shape)}."
-                )
-    mask = per_token["mask"]
-    if mask is None or mask.dtype != torch.bool:
-        raise UsageError(f"`mask` must be boolean, got {None if mask is None else mask.dtype}.")
 
 
 def _check_finite(row_values: Tensor, what: str) -> None:

@@ -11,19 +11,16 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.correction import Correction, CorrectionSums
 from flowzoo.baselines.learner.forward import ForwardOutput
 from flowzoo.baselines.learner.gradient_stats import RoleGramMatrix, gram_metrics
-from flowzoo.baselines.learner.loss import LossStats
+from flowzoo.baselines.learner.loss import LossStats, Sums
 
 
 @dataclass(frozen=True, slots=True)
-class TokenSums:
-    """Sums over the trained tokens of some rows; sums of microbatches can be added."""
+class TokenSums(Sums):
+    """Sums over the trained tokens of some rows."""
 
     loss: LossStats = field(default_factory=LossStats)
     correction: CorrectionSums = field(default_factory=CorrectionSums)
     outside: float = 0.0  # sampled tokens that the learner's top-k and top-p would not have kept
-
-    def __add__(self, other: TokenSums) -> TokenSums:
-        return TokenSums(*(getattr(self, n) + getattr(other, n) for n in TokenSums.__slots__))
 
 
 @dataclass(frozen=True, slots=True)

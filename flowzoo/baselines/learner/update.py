@@ -40,7 +40,7 @@ from flowzoo.baselines.learner.metrics import (
 from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.schedule import ALONE, UpdateTurn, lr_in
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
-from flowzoo.baselines.learner.weights import FullWeights, Weights, whole_tensor
+from flowzoo.baselines.learner.weights import Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
@@ -58,7 +58,7 @@ class Learner:
         reference: PreTrainedModel | None = None,
         turn: UpdateTurn = ALONE,
     ) -> None:
-        self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
+        self.weights = Weights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
         if any(hasattr(parameter, "full_tensor") for parameter in self.model.parameters()):
             raise UsageError(

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
-from flowzoo.agents.hf.attention import product_dtype
+from flowzoo.agents.hf.attention import cached_parts, product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
-from flowzoo.agents.hf.int8_levels import cached_parts
 from flowzoo.agents.hf.kept_linears import LowerLinear
 from flowzoo.errors import UsageError
 
@@ -119,19 +118,15 @@ def _own_logits(model: PreTrainedModel, linear: nn.Linear, ids: Tensor, stretch:
 def _candidates(model: PreTrainedModel) -> list[tuple[float, float | None]]:
     # the plain head first
     config = model.config.get_text_config(decoder=True)
-    scales: list[float] = [1.0]
-    caps: list[float | None] = [None]
-    for name in _SCALES:
-        value = getattr(config, name, None)
-        if isinstance(value, (int, float)) and value:
-            scales += [float(value), 1 / value]
+
+    def numbers(names: tuple[str, ...]) -> list[float]:
+        values = (getattr(config, name, None) for name in names)
+        return [float(value) for value in values if isinstance(value, (int, float)) and value]
+
+    scales = [1.0, *(scale for value in numbers(_SCALES) for scale in (value, 1 / value))]
     if getattr(config, "dim_model_base", None):  # MiniCPM
         scales.append(config.dim_model_base / config.hidden_size)
-    for name in _CAPS:
-        value = getattr(config, name, None)
-        if isinstance(value, (int, float)) and value:
-            caps.append(float(value))
-    return list(itertools.product(scales, caps))
+    return list(itertools.product(scales, (None, *numbers(_CAPS))))
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:

@@ -279,7 +279,9 @@ def examine_model(examined: ExaminedModel, *, at_start: bool = False) -> Iterato
 
 def warn_of_faults(policies: Mapping[str, LoadedPolicy]) -> None:
     """Log the faults that checks without forward passes find in the models of a run."""
-    models = {loaded.path: (loaded.weights.model, loaded.tokenizer) for loaded in policies.values()}
+    models = {
+        loaded.model.path: (loaded.weights.model, loaded.tokenizer) for loaded in policies.values()
+    }
     for folder, parts in models.items():
         for result in examine_model(ExaminedModel(folder, parts), at_start=True):
             if not result.ok:

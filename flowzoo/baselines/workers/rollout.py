@@ -21,7 +21,7 @@ from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.evaluation import evaluation_sampler, sample_jobs
 from flowzoo.baselines.training.factories import make_sampler, open_replica, samplings
-from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.baselines.training.plan import resolve
 from flowzoo.seeding import key_int
 
 
@@ -40,16 +40,45 @@ class RunPlayer:
         # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
-        self._config, self._plan, self._graders = config, resolve(config), graders
-        models = VLLMModels if config.engine_traits.own_weights else LearnerModels
-        self._models = models(config, self._plan, began)
-        self.load, self.lost, self.probes = (
-            self._models.load, self._models.lost, self._models.probes
-        )  # fmt: skip
+        self._config, self._graders = config, graders
+        self._plan = run = resolve(config)
+        models = policy_models(config, run.models, run.workflow.task.name, began)
+        self._replicas: Any = None
+        """Engines in processes of their own, which are given weights; None: transformers."""
+        if config.engine_traits.own_weights:
+            self._replicas = open_replica(config, models, run.held_out, run.replies)
+            self._engines: Engines = self._replicas
+        else:
+            self._loaded = load_policies(config, models)
+            self._engines = TransformersEngines(
+                config, self._loaded, *samplings(config, self._loaded, run.replies)
+            )
 
     def play(self, plan: RolloutSpec, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """Play jobs as one batch."""
-        return self._models.play(self._sampler(plan), jobs)
+        batch = sample_jobs(self._engines, self._sampler(plan), jobs)
+        if self._replicas is not None:
+            self._replicas.played()
+        return batch
+
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+        """See `ShardPlayer`; the digest is of the weights that a model here computes with."""
+        tensors = from_file(weights)
+        if self._replicas is not None:  # the engine's log-probs are the proof
+            logps = self._replicas.take(policy, version, tensors)
+            return Loaded(digest(distinct(tensors)), version, logps)
+        modules = self._loaded[policy].weights
+        modules.put(tensors, f"the driver's file for policy {policy!r}")
+        self._engines.sync()
+        return Loaded(digest(distinct(modules.state())), version)
+
+    def lost(self) -> Sequence[str]:
+        """Policies whose engine has died since their weights were loaded."""
+        return () if self._replicas is None else self._replicas.lost()
+
+    def probes(self) -> Mapping[str, Sequence[Completion]]:
+        """Rows whose log-probs prove weights; none where the digest is proof enough."""
+        return {} if self._replicas is None else self._replicas.probes()
 
     def grading(self) -> Mapping[str, Any]:
         """Versions of what grades answers here; empty if graders do."""
@@ -59,27 +88,23 @@ class RunPlayer:
         config, run = self._config, self._plan
         failures = failures_path(config.directory)
         train = plan.mode == "train"
-        engines = self._models.engines
-        policy_map = self._policy_map(plan, engines, train)
+        policy_map = self._policy_map(plan, train)
         resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
+            workflow = run.eval_workflows[plan.eval_set]
             return evaluation_sampler(
-                run.eval_workflows[plan.eval_set],
-                policy_map,
-                config.deterministic,
-                failures,
-                resolver,
+                workflow, policy_map, config.deterministic, failures, resolver
             )
         return make_sampler(
             config, run.algorithm, run.curriculum.at(plan.step), policy_map,
             seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
         )  # fmt: skip
 
-    def _policy_map(self, plan: RolloutSpec, engines: Engines, train: bool) -> PolicyMap:
+    def _policy_map(self, plan: RolloutSpec, train: bool) -> PolicyMap:
         """Make the policy map; a substitute of another role uses that role's `thinking`."""
-        policies, budgets = engines.eval_policies, self._plan.eval_budgets
+        policies, budgets = self._engines.eval_policies, self._plan.eval_budgets
         if train:
-            policies, budgets = engines.train_policies, self._plan.budgets
+            policies, budgets = self._engines.train_policies, self._plan.budgets
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.policies.values():
             policy: Any = policies[name]
@@ -89,58 +114,3 @@ class RunPlayer:
         entries = {agent: switched[player] for agent, player in plan.policies.items()}
         policy_map, judge = PolicyMap(entries, budgets.roles), self._plan.judge
         return policy_map if judge is None else policy_map.with_judge(judge)
-
-
-class LearnerModels:
-    """Modules of a worker that samples with transformers."""
-
-    def __init__(
-        self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
-    ) -> None:
-        models = policy_models(config, plan.models, plan.workflow.task.name, began)
-        self._loaded = load_policies(config, models)
-        self.engines = TransformersEngines(
-            config, self._loaded, *samplings(config, self._loaded, plan.replies)
-        )
-
-    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """See `ShardPlayer`; the digest is of the weights that the model computes with."""
-        modules = self._loaded[policy].weights
-        modules.put(from_file(weights), f"the driver's file for policy {policy!r}")
-        self.engines.sync()
-        return Loaded(digest(distinct(modules.state())), version)
-
-    def lost(self) -> Sequence[str]:
-        """Return an empty list: nothing can die apart from the worker."""
-        return ()
-
-    def probes(self) -> Mapping[str, Sequence[Completion]]:
-        """Return an empty map: the digest is proof enough."""
-        return {}
-
-    def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-        """Play jobs as one batch."""
-        return sample_jobs(self.engines, sampler, jobs)
-
-
-class VLLMModels:
-    """Engines of a worker that samples with vLLM, in separate processes."""
-
-    def __init__(
-        self, config: TrainConfig, plan: RunPlan, began: Mapping[str, ModelIdentity]
-    ) -> None:
-        models = policy_models(config, plan.models, plan.workflow.task.name, began)
-        self.engines = open_replica(config, models, plan.held_out, plan.replies)
-        self.lost, self.probes = self.engines.lost, self.engines.probes
-
-    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """See `ShardPlayer`; the digest is of the received weights, log-probs of loaded ones."""
-        tensors = from_file(weights)
-        logps = self.engines.take(policy, version, tensors)
-        return Loaded(digest(distinct(tensors)), version, logps)
-
-    def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-        """Play jobs as one batch."""
-        batch = sample_jobs(self.engines, sampler, jobs)
-        self.engines.played()
-        return batch

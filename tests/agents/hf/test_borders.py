@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from flowzoo.agents.hf.decode import check_decoding, near_borders
-from flowzoo.baselines.learner.hidden_states import PackedRowsError, fitting_layout
+from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.errors import UsageError
 
 BORDER = 40
@@ -61,7 +61,7 @@ def test_a_model_that_is_another_beyond_its_border_is_not_sampled(
 
 
 def test_a_model_that_is_another_beyond_its_border_is_not_packed():
-    with pytest.raises(PackedRowsError, match="not those of single rows"):
+    with pytest.raises(UsageError, match="not those of single rows"):
         fitting_layout(with_other_rope(), "packed")
 
 

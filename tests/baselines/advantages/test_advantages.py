@@ -97,29 +97,6 @@ def test_every_preset_is_in_the_golden_table():
     assert {row[0] for row in marks[0].args[1]} == set(PRESETS) - of_candidates_and_turns
 
 
-def test_call_weight_counts_an_episode_as_often_as_it_called():
-    calls = [make_call("a", "r", 1.0), *(make_call("b", "r", 0.0) for _ in range(3))]
-    by_episode = compute(calls, AdvantageSpec(std="none")).values
-    by_call = compute(calls, AdvantageSpec(std="none", mean_weight="call")).values
-    assert by_episode.tolist() == [0.5, -0.5, -0.5, -0.5]
-    assert by_call.tolist() == [0.75, -0.25, -0.25, -0.25]
-
-
-def test_episode_weight_uses_the_mean_of_rows_that_differ():
-    calls = [make_call("a", "r", value) for value in (0.0, 1.0)] + [make_call("b", "r", 1.0)]
-    spec = AdvantageSpec(target="row", std="none")
-    assert compute(calls, spec).values.tolist() == [-0.75, 0.25, 0.25]
-
-
-def test_mean_and_scale_may_use_different_groups():
-    calls = golden_calls()
-    spec = AdvantageSpec(
-        target="row", mean_group=("problem", "role"), mean_weight="call", std="population"
-    )
-    values = by_role(calls, compute(calls, spec).values.tolist())
-    assert values["verifier", 1.0] == pytest.approx((1 - 5 / 12) / math.sqrt(0.24), abs=1e-5)
-
-
 def test_constant_groups_are_exactly_zero_and_counted():
     # 0.1 + 0.1 + 0.1 is not 3 * 0.1: a mean by division would leave a tiny advantage.
     calls = [make_call(f"a{n}", "r", 0.1, problem="flat") for n in range(3)]
@@ -350,17 +327,13 @@ def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item():
     assert compute(calls, spec).values.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_columns_gathered_episode_by_episode_give_the_same():
+def test_columns_give_the_same_as_their_calls():
     calls = golden_calls()
-    columns = CallColumns()
-    for number in range(5):
-        columns.add(call for call in calls if call.episode == f"e{number}")
+    columns = CallColumns(calls)
     for preset in ("grpo", "dr_mas", "paper"):
         straight, stored = compute(calls, preset), compute(columns, preset)
         np.testing.assert_array_equal(stored.values, straight.values)
         np.testing.assert_equal(asdict(stored.roles), asdict(straight.roles))
-    assert columns.add([calls[0]]) is None
-    assert len(columns) == len(calls) + 1
 
 
 def plain(calls: Sequence[Call], spec: AdvantageSpec) -> list[float]:

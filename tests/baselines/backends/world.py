@@ -33,7 +33,7 @@ from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError
 from flowzoo.baselines.learner.saved import load_learner, save_learner
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import FullWeights, like
+from flowzoo.baselines.learner.weights import Weights, like
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
@@ -69,7 +69,7 @@ def learners_of(case: dict[str, Any]) -> list[Learner]:
     )  # fmt: skip
     model = model_of(case.get("tied", False))
     if case["kind"] == "full":
-        return [Learner(FullWeights(model), config)]
+        return [Learner(Weights(model), config)]
     base = LoraBase(model, "base", LoraSettings(rank=4, alpha=8))
     names = ["one", "two"] if case["kind"] == "adapters" else ["one"]
     weights = [base.add(name, 0) for name in names]
@@ -232,10 +232,10 @@ def traps() -> dict[str, str]:
     finally:
         data_parallel.register_fsdp_forward_method = register
     model = model_of(False)
-    first = Learner(FullWeights(model), LearnerConfig())
+    first = Learner(Weights(model), LearnerConfig())
     first.join(data_parallel.FullyShardedDataParallel())
     try:  # 4: what is tried on a model comes before
-        Learner(FullWeights(model), LearnerConfig())
+        Learner(Weights(model), LearnerConfig())
     except UsageError as error:
         found["late learner"] = str(error)
     whole = dict(model_of(False).state_dict())

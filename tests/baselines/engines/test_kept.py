@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flowzoo.agents import Sampling
-from flowzoo.agents.hf.kept_linears import Int8Linear
+from flowzoo.agents.hf.int8_linear import Int8Linear
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError
 from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.learner.config import LearnerConfig

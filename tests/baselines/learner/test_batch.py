@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from flowzoo.baselines.learner.batch import collate, cut, cut_microbatches, pack, tensors
+from flowzoo.baselines.learner.batch import cut, cut_microbatches, tensors
 from flowzoo.errors import UsageError
 
 EOS = PAD = 0
@@ -50,14 +50,14 @@ def test_masks_come_from_the_sampler(layout):
 
 
 def test_padded():
-    batch = collate(ROWS, [1.0] * 3)
+    batch = tensors(ROWS, [1.0] * 3, "padded")
     assert batch.input_ids.tolist() == [[3, 0, 4, 0, 5], [3, 7, 0, 0, 0], [3, 0, 0, 0, 0]]
     assert batch.positions[batch.sources].tolist() == [2, 3, 4, 5, 6]
     assert batch.packing is None
 
 
 def test_packed():
-    batch = pack(ROWS, [1.0] * 3)
+    batch = tensors(ROWS, [1.0] * 3, "packed")
     assert batch.input_ids.tolist() == [[3, 0, 4, 0, 5, 7]]
     assert batch.positions[batch.sources].tolist() == [2, 3, 4, 0, 5]
     assert batch.packing.positions.tolist() == [[0, 1, 2, 3, 4, 1]]
@@ -65,7 +65,7 @@ def test_packed():
 
 def test_samples_of_a_prompt_share_the_position_of_their_first_token():
     rows = [Row((1, 2), (token, 5)) for token in (3, 4, 3)]
-    batch = pack(rows, [1.0] * 3)
+    batch = tensors(rows, [1.0] * 3, "packed")
     assert batch.input_ids.tolist() == [[1, 2, 3, 4]]
     assert batch.positions.tolist() == [1, 2, 3]
     assert batch.sources.tolist() == [0, 1, 0, 2, 0, 1]
@@ -124,7 +124,8 @@ def test_mistakes():
 
 
 def test_to():
-    for batch in (pack(ROWS, [1.0] * 3), collate(ROWS, [1.0] * 3)):
+    for layout in ("packed", "padded"):
+        batch = tensors(ROWS, [1.0] * 3, layout)
         moved = batch.to(torch.device("cpu"))
         assert torch.equal(moved.input_ids, batch.input_ids)
         assert (moved.packing is None) == (batch.packing is None)

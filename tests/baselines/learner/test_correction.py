@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.baselines.learner.batch import Microbatch, collate
+from flowzoo.baselines.learner.batch import Microbatch, tensors
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.correction import correct, importance_weights
 from tests.baselines.rows import new_call
@@ -28,7 +28,7 @@ def batch_of(sampler: Sequence[Sequence[float]]) -> Microbatch:
     calls = [
         new_call(prompt_ids=(1,), output_ids=(2,) * len(row), logps=tuple(row)) for row in sampler
     ]
-    return collate(calls, ADVANTAGES[: len(sampler)])
+    return tensors(calls, ADVANTAGES[: len(sampler)], "padded")
 
 
 def padded(rows: Sequence[Sequence[float]], batch: Microbatch) -> torch.Tensor:

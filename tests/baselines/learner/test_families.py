@@ -24,12 +24,13 @@ from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import tensors
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
-from flowzoo.baselines.learner.hidden_states import prepare, token_logps
+from flowzoo.baselines.learner.hidden_states import prepare
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.vocabulary import head_of
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import token_logps
 from tests.baselines.rows import new_call
 
 TEMPERATURE, CLOSE = 0.7, 2e-5

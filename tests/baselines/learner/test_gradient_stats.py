@@ -178,22 +178,27 @@ def test_published_coherence_is_the_published_rule(strength):
     assert expected[0][0] == pytest.approx(1 - strength, abs=1e-6)
 
 
-def test_published_coherence_acts_before_the_clip_and_goes_on_after_a_restart(
-    tiny_model, role_rows
-):
-    rows = role_rows()
-    config = LearnerConfig(lr=1e-4, coherence=0.8, coherence_form="published")
+@pytest.mark.parametrize(("form", "scale"), [("published", 0.2), ("flowzoo", 1.0)])
+def test_coherence_goes_on_after_a_restart(form, scale, tiny_model, role_rows):
+    config = LearnerConfig(lr=1e-4, coherence=0.8, coherence_form=form)
 
     def run(learner, steps):
-        return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
+        return [learner.update(role_rows(), ADVANTAGES) for _ in range(steps)]
 
     expected = run(Learner(tiny_model(), config), 4)
-    assert expected[0]["learn/coherence_scale"] == pytest.approx(0.2)
+    assert expected[0]["learn/coherence_scale"] == pytest.approx(scale)
+    assert expected[1]["learn/coherence"] > 0.9
     first = Learner(tiny_model(), config)
     run(first, 2)
     second = Learner(first.model, config)
     second.load_state_dict(first.state_dict())
     assert run(second, 2) == expected[2:]
+    with pytest.raises(UsageError, match="coherence regularizer"):
+        Learner(tiny_model(), settings()).load_state_dict(first.state_dict())
+
+
+def test_published_coherence_acts_before_the_clip(tiny_model, role_rows):
+    rows = role_rows()
 
     def length(strength: float, clip: float) -> float:
         settings_ = settings(coherence=strength, coherence_form="published", clip_norm=clip)
@@ -205,27 +210,11 @@ def test_published_coherence_acts_before_the_clip_and_goes_on_after_a_restart(
     assert length(0.5, whole * 0.75) == pytest.approx(whole / 2, rel=1e-3), "nothing to clip"
 
 
-def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, role_rows):
+def test_coherence_acts_after_the_clip(tiny_model, role_rows):
     rows = role_rows()
-    config = settings(coherence=0.8, clip_norm=0.1)
-
-    def run(learner, steps):
-        return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
-
-    whole = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))
-    expected = run(whole, 4)
-    assert expected[0]["learn/coherence_scale"] == 1.0
-    assert expected[1]["learn/coherence"] > 0.9
-    first = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))
-    run(first, 2)
-    second = Learner(first.model, LearnerConfig(lr=1e-4, coherence=0.8))
-    second.load_state_dict(first.state_dict())
-    assert run(second, 2) == expected[2:]
-    clipped = descend(Learner(tiny_model(), config))
+    clipped = descend(Learner(tiny_model(), settings(coherence=0.8, clip_norm=0.1)))
     assert math.isclose(float(moved(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
     assert float(moved(clipped, rows, ADVANTAGES).norm()) < 0.09
-    with pytest.raises(UsageError, match="coherence regularizer"):
-        Learner(tiny_model(), settings()).load_state_dict(first.state_dict())
 
 
 def test_a_gradient_in_lower_precision_is_converted_once_for_its_own_product():

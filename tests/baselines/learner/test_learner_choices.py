@@ -1,7 +1,7 @@
 """Choices of the learner against gradients written out row by row."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,18 +35,25 @@ def config(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "loss": PLAIN, **changes})
 
 
+def terms(
+    row_logps: Make, model: Any, anchor: Any, calls: list[Call]
+) -> Iterator[tuple[Call, float, Tensor, Tensor]]:
+    """Each call with its advantage, the ratios of its tokens, and their k3 to the anchor."""
+    for call, advantage in zip(calls, ADVANTAGES, strict=True):
+        now = chosen(row_logps(model, call), call)
+        with torch.no_grad():
+            then = chosen(row_logps(anchor, call), call)
+        ratio = (now - torch.tensor(call.logps)).exp()
+        yield call, advantage, ratio, (then - now).exp() - (then - now) - 1
+
+
 def test_role_weights_and_kl_per_role(tiny_model, role_rows, row_logps, own_logps):
     model, anchor = tiny_model(0), tiny_model(1)
     calls = own_logps(model, role_rows())
     weights, kl = {"a": 2.0, "b": 0.0}, {"c": 0.25}
     loss: Any = 0.0
     tokens = sum(len(call.output_ids) for call in calls)
-    for call, advantage in zip(calls, ADVANTAGES, strict=True):
-        now = chosen(row_logps(model, call), call)
-        with torch.no_grad():
-            then = chosen(row_logps(anchor, call), call)
-        ratio = (now - torch.tensor(call.logps)).exp()
-        k3 = (then - now).exp() - (then - now) - 1
+    for call, advantage, ratio, k3 in terms(row_logps, model, anchor, calls):
         per_token = -ratio * advantage + kl.get(call.role, 0.1) * ratio * k3
         loss = loss + weights.get(call.role, 1.0) * per_token.sum() / tokens
     expected = gradient(list(model.parameters()), loss)
@@ -98,19 +105,12 @@ def test_the_reference_of_an_adapter_is_its_base(tiny_model, role_rows, row_logp
             for weight in weights.parameters():
                 weight.add_(0.3)
     plain = tiny_model()
-    calls = role_rows()
-    calls = [replace(call, logps=own.logps) for call, own in
-             zip(calls, own_logps(plain, calls), strict=True)]  # fmt: skip
+    calls = own_logps(plain, role_rows())
     learner = descend(Learner(one, config(loss=replace(PLAIN, kl_coef=0.5))))
     with one.active():
         loss: Any = 0.0
         tokens = sum(len(call.output_ids) for call in calls)
-        for call, advantage in zip(calls, ADVANTAGES, strict=True):
-            now = chosen(row_logps(base.model, call), call)
-            with torch.no_grad():
-                then = chosen(row_logps(plain, call), call)
-            ratio = (now - torch.tensor(call.logps)).exp()
-            k3 = (then - now).exp() - (then - now) - 1
+        for _, advantage, ratio, k3 in terms(row_logps, base.model, plain, calls):
             loss = loss + (-ratio * advantage + 0.5 * ratio * k3).sum() / tokens
         expected = gradient(one.parameters(), loss)
     other = flat(two.parameters())
@@ -177,13 +177,8 @@ def test_a_reply_off_policy_has_its_kl_term_alone(kl, tiny_model, role_rows, row
     model, anchor = tiny_model(), tiny_model(1)
     calls = own_logps(tiny_model(2), role_rows())
     tokens, loss, masked = sum(len(call.output_ids) for call in calls), 0.0, []
-    for call, advantage in zip(calls, ADVANTAGES, strict=True):
-        now = chosen(row_logps(model, call), call)
-        ratio = (now - torch.tensor(call.logps)).exp()
-        with torch.no_grad():
-            then = chosen(row_logps(anchor, call), call)
+    for _, advantage, ratio, k3 in terms(row_logps, model, anchor, calls):
         masked.append(advantage < 0 and float(-ratio.detach().log().mean()) > 0.5)
-        k3 = (then - now).exp() - (then - now) - 1
         loss = loss + ((0.0 if masked[-1] else -advantage) * ratio + kl * ratio * k3).sum() / tokens
     settings = config(loss=replace(PLAIN, kl_coef=kl), off_policy_mask=0.5, microbatch_rows=2)
     learner = descend(Learner(model, settings, anchor))

@@ -24,9 +24,10 @@ from transformers import (
 
 from flowzoo.baselines.learner.batch import cut_microbatches, tensors
 from flowzoo.baselines.learner.config import LossConfig, RowLayout
-from flowzoo.baselines.learner.hidden_states import last_hidden, prepare, scatter, token_logps
+from flowzoo.baselines.learner.hidden_states import last_hidden, prepare, scatter
 from flowzoo.baselines.learner.loss import LossNormalizer, policy_loss
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import token_logps
 
 VOCAB = 23
 EOS = PAD = 0

@@ -422,28 +422,6 @@ def test_config_mistakes(change, text):
         LossConfig(**change)
 
 
-def test_call_mistakes():
-    data = tensors()
-    del data["kl_coefs"]
-    for name, config in (
-        ("reference_logps", LossConfig(kl_coef=0.1)),
-        ("entropies", LossConfig(entropy_coef=0.1)),
-    ):
-        with pytest.raises(UsageError, match=name):
-            policy_loss(**{**data, name: None}, config=config)
-    with pytest.raises(UsageError, match="kl_coefs"):
-        policy_loss(**{**tensors(), "reference_logps": None}, config=LossConfig())
-    for name in ("advantages", "row_weights"):
-        with pytest.raises(UsageError, match=rf"{name}.*\(3,\)"):
-            policy_loss(**{**data, name: data[name][:3]}, config=LossConfig())
-    with pytest.raises(UsageError, match="importance"):
-        policy_loss(**{**data, "importance": data["importance"][:, :1]}, config=LossConfig())
-    with pytest.raises(UsageError, match="boolean"):
-        policy_loss(**{**data, "mask": data["mask"].float()}, config=LossConfig())
-    with pytest.raises(UsageError, match="rows, tokens"):
-        policy_loss(**{**data, "logps": data["logps"].flatten()}, config=LossConfig())
-
-
 def test_kl_coefs_of_zero_need_no_reference():
     data = {**tensors(), "reference_logps": None}
     data["kl_coefs"] = torch.zeros(len(LENGTHS), dtype=torch.float64)

@@ -20,7 +20,7 @@ from flowzoo.baselines.learner.stochastic_adamw import (
     stochastic_bfloat16,
 )
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.errors import MissingExtraError, UsageError
 from tests.baselines.learner.descent import ADVANTAGES
 
@@ -134,7 +134,7 @@ def test_without_its_library_8_bits_are_refused(tiny_model, monkeypatch):
 
 
 def test_norms_and_biases_do_not_decay_and_embeddings_do(tiny_model):
-    weights = FullWeights(tiny_model())
+    weights = Weights(tiny_model())
     names = {id(p): name for name, p in weights.model.named_parameters()}
     with_decay, without = decay_groups(weights, LearnerConfig())
     assert "weight_decay" not in with_decay
@@ -161,7 +161,7 @@ def test_names_and_marks_of_what_does_not_decay():
             self.rates._no_weight_decay = True
 
     model: Any = Odd()
-    with_decay, without = decay_groups(FullWeights(model), LearnerConfig())
+    with_decay, without = decay_groups(Weights(model), LearnerConfig())
     assert [id(p) for p in with_decay["params"]] == [id(model.down_proj)]
     assert len(without["params"]) == 2
 
@@ -172,7 +172,7 @@ def test_the_same_groups_decay_as_in_the_trainer_of_transformers(tiny_model):
     model = tiny_model()
     theirs = set(Trainer.get_decay_parameter_names(None, model))
     names = {id(p): name for name, p in model.named_parameters()}
-    mine = decay_groups(FullWeights(model), LearnerConfig())[0]["params"]
+    mine = decay_groups(Weights(model), LearnerConfig())[0]["params"]
     assert {names[id(p)] for p in mine} == theirs
 
 

@@ -18,7 +18,7 @@ from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy
@@ -241,7 +241,7 @@ def test_a_generation_config_is_written_as_it_was_read(tmp_path):
     shutil.copytree(pocket_path("math", "xs"), tmp_path / "read")
     given = {"eos_token_id": 2, "pad_token_id": 0, "temperature": 0.6}  # and no `do_sample`
     write_json(tmp_path / "read" / "generation_config.json", given)
-    FullWeights(load_model(str(tmp_path / "read"), "float32")[0]).save(tmp_path / "written")
+    Weights(load_model(str(tmp_path / "read"), "float32")[0]).save(tmp_path / "written")
     written = read_json(tmp_path / "written" / "generation_config.json")
     assert written == {**given, "transformers_version": written["transformers_version"]}
 

@@ -10,7 +10,7 @@ from flowzoo.agents.hf.policy import load_model
 from flowzoo.agents.identity import identify
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.engines.hf import LoadedPolicy
-from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.training.model_checks import CHECKS, warn_of_faults
 from flowzoo.cli import main
 
@@ -73,7 +73,7 @@ def test_a_model_without_a_template_or_ends_has_faults_with_remedies(folder, cap
 def test_training_names_faults_of_a_template(folder, caplog, turn, fault):
     model, tokenizer = load_model(str(folder), "float32")
     tokenizer.chat_template = template(turn)
-    loaded = LoadedPolicy(FullWeights(model), tokenizer, identify(str(folder)))
+    loaded = LoadedPolicy(Weights(model), tokenizer, identify(str(folder)))
     warn_of_faults({"a": loaded, "b": loaded})
     assert (fault in caplog.text) if fault else caplog.text == ""
     assert caplog.text.count("ends:") in (0, 1)

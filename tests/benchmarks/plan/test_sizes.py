@@ -135,11 +135,11 @@ def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_pat
 def test_the_state_of_an_optimiser_is_counted(kind, config):
     from flowzoo.baselines.learner.config import LearnerConfig
     from flowzoo.baselines.learner.optimizers import make_optimizer
-    from flowzoo.baselines.learner.weights import FullWeights
+    from flowzoo.baselines.learner.weights import Weights
 
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     settings = LearnerConfig(optimizer=kind, lr=1e-3)
-    optimizer = make_optimizer(FullWeights(model), settings)
+    optimizer = make_optimizer(Weights(model), settings)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()

@@ -41,19 +41,16 @@ _OF_A_NODE = ("VLLM_HOST_IP", "VLLM_PORT", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT"
 """Variables of vLLM that say where, and not how."""
 
 
-def _engine_variables() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith("VLLM_") and name not in _OF_A_NODE
-    }
-
-
 def start_workers(
     count: int, open_player: OpenPlayer, cores: int, gpus: float
 ) -> tuple[list[Any], PlacementGroup]:
     """Actors that play, one to a bundle of a placement group."""
-    given = (open_player, os.getcwd(), cores, _engine_variables())
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("VLLM_") and name not in _OF_A_NODE
+    }
+    given = (open_player, os.getcwd(), cores, variables)
     numbered = [(number, *given) for number in range(count)]
     return start_actors("rollout", RolloutWorker, numbered, cores=cores, gpus=gpus)
 

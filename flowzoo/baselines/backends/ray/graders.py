@@ -1,4 +1,4 @@
-"""A grader: an actor that carries out effects for rollout workers. It needs no Ray to exist."""
+"""Graders: actors that carry out effects for rollout workers."""
 
 from __future__ import annotations
 

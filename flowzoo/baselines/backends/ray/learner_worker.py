@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from torch import distributed
 from torch.distributed import TCPStore
 
 from flowzoo.baselines.backends.data_parallel import join_ranks
@@ -20,42 +19,12 @@ if TYPE_CHECKING:
     from flowzoo.baselines.learner.update import Learner
 
 
-class Meeting(NamedTuple):
-    """Address at which the ranks of a learner group meet."""
+class Done(NamedTuple):
+    """Some work with a learner was done."""
 
-    host: str
-    port: int
-
-
-class LearnerState(NamedTuple):
-    """State of a learner that the driver keeps."""
-
+    result: Any  # what it returned, from the first rank
     steps: int
     lr_scale: float
-
-
-class Joined(NamedTuple):
-    """A rank has its learners, and has met the others; both are by policy."""
-
-    notes: Mapping[str, list[str]]
-    states: Mapping[str, LearnerState]
-
-
-class Done(NamedTuple):
-    """Some work was done; what it returned comes from the first rank."""
-
-    result: Any
-    state: LearnerState
-
-
-class Sent(NamedTuple):
-    """Weights are in the object store; what comes from the first rank says which."""
-
-    digest: str
-    size: int
-
-
-LearnerReply = Meeting | Joined | Done | Sent | Failed
 
 
 class LearnerWorker(AnsweringActor):
@@ -69,69 +38,68 @@ class LearnerWorker(AnsweringActor):
         self._learners: Mapping[str, Learner] = {}
         self._store: TCPStore | None = None
 
-    def meeting(self) -> LearnerReply:
-        """Open a place to meet at; of the first rank."""
+    def meeting(self) -> tuple[str, int] | Failed:
+        """Open a place to meet at, of the first rank: host and port."""
 
-        def listen() -> Meeting:
+        def listen() -> tuple[str, int]:
             import ray
 
             host = ray.util.get_node_ip_address()
             self._store = TCPStore(host, 0, self._world, is_master=True, wait_for_workers=False)
-            return Meeting(host, self._store.port)
+            return host, self._store.port
 
         return self._answer(listen)
 
-    def join(self, shard: str, meeting: Meeting | None) -> LearnerReply:
-        """Make the learners, meet the others at `meeting` (None: alone), and share the work."""
+    def join(self, shard: str, meeting: tuple[str, int] | None) -> dict[str, Done] | Failed:
+        """Make the learners, meet the others at `meeting` (None: alone), and share the work.
 
-        def meet() -> Joined:
+        Returns:
+            The notes and the state of every learner, by policy.
+        """
+
+        def meet() -> dict[str, Done]:
             with pause_collection(freeze=True):
                 self._learners = cast("Mapping[str, Learner]", self._open())
             if meeting is not None:
                 learner_group = self._meet(shard, meeting)
                 for learner in self._learners.values():
                     learner.join(learner_group)
-            notes = {name: list(learner.notes) for name, learner in self._learners.items()}
-            return Joined(
-                notes, {name: _state(learner) for name, learner in self._learners.items()}
-            )
+            return {
+                name: Done(list(learner.notes), learner.steps, learner.lr_scale)
+                for name, learner in self._learners.items()
+            }
 
         return self._answer(meet)
 
     def work(
         self, policy: str, lr_scale: float, work: Callable[..., Any], given: Sequence[object]
-    ) -> LearnerReply:
+    ) -> Done | Failed:
         """Do `work` with the learner of `policy`, as every rank must."""
 
         def do() -> Done:
             learner = self._learners[policy]
             learner.lr_scale = lr_scale
             result = work(learner, *given)
-            return Done(result if self._rank == 0 else None, _state(learner))
+            return Done(result if self._rank == 0 else None, learner.steps, learner.lr_scale)
 
         return self._answer(do)
 
-    def file(self, policy: str) -> tuple[LearnerReply, npt.NDArray[np.uint8] | None]:
-        """The weights of `policy` as a safetensors file, from the first rank."""
+    def file(self, policy: str) -> tuple[tuple[str, int] | Failed, npt.NDArray[np.uint8] | None]:
+        """Digest and size of the weights of `policy`, and their file, from the first rank."""
         chunks: list[npt.NDArray[np.uint8]] = []
 
-        def write() -> Sent:
+        def write() -> tuple[str, int]:
             file, digest = weights_file(self._learners[policy], keep=self._rank == 0)
             if self._rank == 0:
                 chunks.append(np.frombuffer(file, np.uint8))
-            return Sent(digest, len(file))
+            return digest, len(file)
 
         return self._answer(write), chunks[0] if chunks else None
 
-    def _meet(self, shard: str, meeting: Meeting) -> LearnerGroup:
-        store = self._store or distributed.TCPStore(
-            meeting.host, meeting.port, self._world, is_master=False
-        )
+    def _meet(self, shard: str, meeting: tuple[str, int]) -> LearnerGroup:
+        host, port = meeting
+        store = self._store or TCPStore(host, port, self._world, is_master=False)
         cuda = any(learner.model.device.type == "cuda" for learner in self._learners.values())
         return join_ranks(
-            meeting.host, shard, cuda=cuda, store=store, rank=self._rank, world_size=self._world
+            host, shard, cuda=cuda, store=store, rank=self._rank, world_size=self._world
         )
-
-
-def _state(learner: Learner) -> LearnerState:
-    return LearnerState(learner.steps, learner.lr_scale)

@@ -17,14 +17,7 @@ from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import LearnersLostError, deserialize_error
 from flowzoo.baselines.backends.data_parallel import WAIT, RankError
 from flowzoo.baselines.backends.ray.cluster import start_actors
-from flowzoo.baselines.backends.ray.learner_worker import (
-    Done,
-    Joined,
-    LearnerState,
-    LearnerWorker,
-    Meeting,
-    Sent,
-)
+from flowzoo.baselines.backends.ray.learner_worker import Done, LearnerWorker
 from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
@@ -121,14 +114,11 @@ class RemoteLearnerGroup:
 
     def join(self, shard: str) -> dict[str, RemoteLearner]:
         """Let the ranks make their learners and meet; proxies of the learners, by policy."""
-        meeting: Meeting | None = None
+        meeting: tuple[str, int] | None = None
         if len(self._workers) > 1 or shard == "full":
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
-        joined: Joined = self._ask(lambda worker: worker.join.remote(shard, meeting))[0]
-        return {
-            name: RemoteLearner(self, name, joined.notes[name], state)
-            for name, state in joined.states.items()
-        }
+        joined: dict[str, Done] = self._ask(lambda worker: worker.join.remote(shard, meeting))[0]
+        return {name: RemoteLearner(self, name, made) for name, made in joined.items()}
 
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
         """`Done` of the first rank, once all ranks have done `work`."""
@@ -138,8 +128,7 @@ class RemoteLearnerGroup:
     def file(self, policy: str) -> WeightsFile:
         """The weights of `policy`, which stay on the first rank's node until they are read."""
         refs = [worker.file.options(num_returns=2).remote(policy) for worker in self._workers]
-        sent: Sent = self._wait([reply for reply, _ in refs], DONE_WITHIN_S)[0]
-        return WeightsFile(refs[0][1], sent.digest, sent.size)
+        return WeightsFile(refs[0][1], *self._wait([sent for sent, _ in refs], DONE_WITHIN_S)[0])
 
     def end(self) -> None:
         """Kill the ranks at once."""
@@ -196,12 +185,10 @@ class RemoteLearnerGroup:
 class RemoteLearner:
     """Proxy in the driver of one policy's learner on all ranks of a group."""
 
-    def __init__(
-        self, learner_group: RemoteLearnerGroup, policy: str, notes: list[str], state: LearnerState
-    ) -> None:
+    def __init__(self, learner_group: RemoteLearnerGroup, policy: str, made: Done) -> None:
         self._learner_group, self._policy = learner_group, policy
-        self.notes = notes
-        self.steps, self.lr_scale = state
+        self.notes: list[str]
+        self.notes, self.steps, self.lr_scale = made
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Update on all ranks; return the first rank's metrics."""
@@ -209,9 +196,10 @@ class RemoteLearner:
 
     def apply(self, work: Callable[..., T], *given: Any) -> T:
         """Call `work` on all ranks; return the first rank's result."""
-        done = self._learner_group.work(self._policy, self.lr_scale, work, given)
-        self.steps, self.lr_scale = done.state
-        return done.result
+        result, self.steps, self.lr_scale = self._learner_group.work(
+            self._policy, self.lr_scale, work, given
+        )
+        return result
 
     def file(self) -> WeightsFile:
         """The weights of now."""

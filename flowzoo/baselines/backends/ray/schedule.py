@@ -24,8 +24,8 @@ class ShardBatch(Generic[W, R]):
         self.error: Exception | None = None
         """Error that ends the batch."""
         self._results: dict[int, R] = {}
-        self._longest: list[tuple[float, int]] = []
-        """Longest seconds of a shard of the two slowest workers, and these workers."""
+        self._longest: dict[int, float] = {}
+        """Longest seconds of a shard, by worker."""
 
     @property
     def finished(self) -> bool:
@@ -44,16 +44,13 @@ class ShardBatch(Generic[W, R]):
     def put(self, index: int, result: R, worker: int, seconds: float) -> None:
         """Take the result of a shard and the seconds that it took a worker."""
         self._results[index] = result
-        longest = {other: most for most, other in self._longest}
-        longest[worker] = max(seconds, longest.get(worker, 0.0))
-        pairs = sorted(((most, other) for other, most in longest.items()), reverse=True)
-        self._longest = pairs[:2]
+        self._longest[worker] = max(seconds, self._longest.get(worker, 0.0))
 
     def is_long(self, worker: int, seconds: float) -> bool:
         """True if a shard takes a worker longer than any shard took another worker."""
         # Not longer than the mean: where lengths spread, copies of long shards would be in the way.
-        others = [most for most, other in self._longest if other != worker]
-        return bool(others) and seconds > others[0]
+        others = [most for other, most in self._longest.items() if other != worker]
+        return bool(others) and seconds > max(others)
 
 
 class ShardKey(NamedTuple):

@@ -30,7 +30,7 @@ from flowzoo.baselines.backends.ray.worker import (
 )
 from flowzoo.baselines.learner.batch import non_finite
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.learner.weights import FullWeights
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.workers.grading import RunGrader
@@ -254,7 +254,7 @@ def test_weights_arrive_as_they_were_tied_ones_once():
             vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
             num_key_value_heads=1, head_dim=8, intermediate_size=8, tie_word_embeddings=True,
         )  # fmt: skip
-        return FullWeights(Qwen3ForCausalLM(config).to(torch.bfloat16))
+        return Weights(Qwen3ForCausalLM(config).to(torch.bfloat16))
 
     one, other = model(), model()
     sent = distinct(one.state())
