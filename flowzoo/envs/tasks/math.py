@@ -21,7 +21,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.aliases import DataRecord
@@ -60,7 +59,6 @@ from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradabl
 from flowzoo.reward.math.published.statuses import published_statuses
 from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.tier import SandboxName
-from flowzoo.seeding import key_rng
 
 
 # Generated problems in five levels, each with its worked solution:
@@ -83,8 +81,7 @@ class StepMistake:
     delta: int
 
 
-@dataclass(frozen=True, slots=True)
-class MathInstance:
+class MathInstance(NamedTuple):
     """A generated problem: statement, final answer and worked solution of `steps` steps."""
 
     text: str
@@ -308,13 +305,9 @@ def _divisors(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     return chain.instance(f"How many positive divisors does {number} have?", count)
 
 
-LEVELS: dict[int, LevelGenerator] = {
-    1: _level_1,
-    2: _level_2,
-    3: _level_3,
-    4: _level_4,
-    5: _level_5,
-}
+LEVELS: dict[int, LevelGenerator] = dict(
+    enumerate((_level_1, _level_2, _level_3, _level_4, _level_5), start=1)
+)
 
 
 def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
@@ -633,27 +626,18 @@ class MathTask(DataTask[MathRow]):
         meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        # Draw until the text belongs to `split`; the item depends only on its key.
-        assert self.level is not None
-        levels = read_levels(self.level, LEVELS)
-        level = levels[index % len(levels)]
-        for draw in count():
-            generated = generate(level, self._rng(level, split, index, draw))
-            if is_in(split, generated.text):
-                meta = {
-                    "source": f"level-{self.level}",
-                    "level": level,
-                    "solution": generated.solution,
-                    "draw": draw,
-                }
-                return Problem(
-                    self.name, split, self.seed, index, generated.text, generated.gold, meta
-                )
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        levels = read_levels(self.level or 1, LEVELS)
+        return (levels[index % len(levels)],)
 
-    def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
-        return key_rng("task", self.name, level, split, self.seed, index, draw)
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        [level] = self._drawn(index)
+        text, gold, solution, _ = generate(int(level), rng)
+        if not is_in(split, text):
+            return None
+        source = f"level-{self.level}"
+        meta = {"source": source, "level": level, "solution": solution, "draw": number}
+        return Problem(self.name, split, self.seed, index, text, gold, meta)
 
     def distinct(self, split: str) -> int | None:
         """All are counted for level 1; other levels have far more."""
@@ -717,7 +701,7 @@ class MathTask(DataTask[MathRow]):
 
     def _mistaken(self, problem: Problem, rng: random.Random) -> str:
         level, draw = problem.meta["level"], problem.meta["draw"]
-        key = (level, problem.split, problem.index, draw)
+        key = ((level,), problem.index, problem.split, draw)
         steps = generate(level, self._rng(*key)).steps
         for _ in range(16):
             mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import random
 import re
 import sys
 import zlib
@@ -26,6 +27,7 @@ from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
 from flowzoo.sandbox.tier import check_sandbox
+from flowzoo.seeding import key_rng
 
 _log = logging.getLogger(__name__)
 
@@ -588,6 +590,8 @@ class DataTask(Task, Generic[N]):
     """Options of the generator, which files do not have."""
     of_file: ClassVar[tuple[str, ...]] = ("layout", "columns", "digest")
     """Options that describe a file."""
+    most_draws: ClassVar[int] = 10_000
+    """Draws for one problem of a split; if all fail, the options leave too few problems."""
 
     # Fields of the tasks, which are frozen dataclasses.
     @property
@@ -614,8 +618,30 @@ class DataTask(Task, Generic[N]):
         """The problem of a row; `where` is part of its `meta`."""
 
     @abstractmethod
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        """Options that determine the generated problem `index`: part of its key."""
+
+    @abstractmethod
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        """Draw `number` (from 0) of problem `index`; None if it failed or is not in `split`."""
+
+    def _rng(
+        self, drawn: tuple[int | str, ...], index: int, split: str, number: int
+    ) -> random.Random:
+        return key_rng("task", self.name, *drawn, split, self.seed, index, number)
+
     def _generate(self, index: int, split: str) -> Problem:
-        """Generated problem `index` of `split`, a function of its key."""
+        # Draw until a problem belongs to `split` by its hash; it depends only on its key.
+        drawn = self._drawn(index)
+        for number in range(self.most_draws):
+            problem = self._draw(self._rng(drawn, index, split, number), index, split, number)
+            if problem is not None:
+                return problem
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.drawn_by)
+        raise UsageError(
+            f"{self.name}: no problem for split {split!r} in {self.most_draws} draws with "
+            f"{options}: choose options with more problems."
+        )
 
     def __post_init__(self) -> None:
         plain_integers(self)

@@ -27,7 +27,6 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -576,20 +575,15 @@ class SearchTask(DataTask[QuestionRow]):
         digest = self.digest.partition(":")[0]
         return data_source(str(self.data), question_rows, digest=digest)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        # Draw until the question belongs to `split` by its hash, as in all tasks.
-        hops = read_levels(self.level or 0, HOPS)
-        level, world = hops[index % len(hops)], self._world(split)
-        for draw in count():
-            rng = key_rng("task", self.name, level, split, self.seed, index, draw)
-            question = draw_question(world, level, rng)
-            if is_in(split, question.text):
-                return self._make_problem(question, world, level, split, index)
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        levels = read_levels(self.level or 0, HOPS)
+        return (levels[index % len(levels)],)
 
-    def _make_problem(
-        self, question: Question, world: World, level: int, split: str, index: int
-    ) -> Problem:
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        [level], world = self._drawn(index), self._world(split)
+        question = draw_question(world, int(level), rng)
+        if not is_in(split, question.text):
+            return None
         gold = question.path[-1]
         meta = {
             "source": f"level-{self.level}-{self.passages}",

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import GradeResult
@@ -39,7 +38,6 @@ from flowzoo.errors import DataError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, sentences, structure
-from flowzoo.seeding import key_rng
 
 WritingReward = Literal["grounded", "published"]
 COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
@@ -149,14 +147,15 @@ class WritingTask(DataTask[SourceRow]):
     def _of_row(self, row: SourceRow, index: int, split: str, where: RowPlace) -> Problem:
         return Problem(self.name, split, self.seed, index, row.text, "", where)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        for number in count():
-            key = ("task", self.name, self.form, split, self.seed, index, number)
-            draft = draw(self.form, key_rng(*key))
-            if is_in(split, draft.source):
-                meta = {"source": self.form, "solution": join_texts(draft.first, draft.second)}
-                return Problem(self.name, split, self.seed, index, draft.source, draft.first, meta)
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        return (self.form,)
+
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        source, first, second = draw(self.form, rng)
+        if not is_in(split, source):
+            return None
+        meta = {"source": self.form, "solution": join_texts(first, second)}
+        return Problem(self.name, split, self.seed, index, source, first, meta)
 
     def prompt(self, problem: Problem) -> str:
         return f"{problem.text}\n\n{INSTRUCTIONS[self.form][0]}"

@@ -11,11 +11,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
-
-import numpy as np
 
 from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import (
@@ -32,7 +29,6 @@ from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
-from flowzoo.seeding import key_rng
 
 MOVES = "UDLR"  # up, down, left, right, in the kernels' order
 LONGEST_LIST = 20_000  # characters of a list that is read; a longer one is unreadable
@@ -191,8 +187,6 @@ def check_square(rows: list[str], side: int, symbols: str) -> None:
 
 GameReward = Literal["sparse", "shaped"]
 START = "[]"  # the empty list of actions
-# Draws for one instance of a split; if all fail, the space of worlds is too small.
-MOST_DRAWS = 4_000
 
 
 class GameInstance(NamedTuple):
@@ -227,6 +221,7 @@ class Game(DataTask[BoardRow]):
 
     kind: ClassVar[str] = "actions"
     home: ClassVar[str] = "tool_planner_v0"
+    most_draws: ClassVar[int] = 4_000
     instruction: ClassVar[str]
     """Instruction for the form of the answer."""
     reward: GameReward = "sparse"
@@ -277,8 +272,8 @@ class Game(DataTask[BoardRow]):
         """Description of the world on `board` for a player, without the instruction."""
 
     @abstractmethod
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Results of canonical lists of actions."""
+    def play(self, problem: Problem, actions: str) -> GameResult:
+        """Result of a canonical list of actions."""
 
     @abstractmethod
     def is_canonical(self, answer: str) -> bool:
@@ -298,20 +293,15 @@ class Game(DataTask[BoardRow]):
     def _of_row(self, row: BoardRow, index: int, split: str, where: RowPlace) -> Problem:
         return self._problem(row.instance, index, split, where)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        settings = self.settings()
-        for draw in count():
-            rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
-            instance = self.draw(rng, split)
-            if instance is not None and is_in(split, instance.key):
-                where = {"source": "-".join(map(str, settings))}
-                return self._problem(instance, index, split, where)
-            if draw >= MOST_DRAWS:
-                raise UsageError(
-                    f"{self.name}: no instance for split {split!r} in {MOST_DRAWS} draws with "
-                    f"options {settings}; make the world larger or less full."
-                )
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        return self.settings()
+
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        instance = self.draw(rng, split)
+        if instance is None or not is_in(split, instance.key):
+            return None
+        where = {"source": "-".join(map(str, self.settings()))}
+        return self._problem(instance, index, split, where)
 
     def _problem(
         self, instance: GameInstance, index: int, split: str, where: Mapping[str, object]
@@ -345,7 +335,7 @@ class Game(DataTask[BoardRow]):
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
         """For each canonical list, True if it solves the world on `board`."""
         at_board = replace(problem, meta={**problem.meta, "board": board})
-        return [end.solved for end in self.play_batch([at_board] * len(actions), actions)]
+        return [self.play(at_board, plan).solved for plan in actions]
 
     def join(self, *actions: str) -> str:
         """Concatenate canonical lists."""
@@ -355,16 +345,16 @@ class Game(DataTask[BoardRow]):
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[GradeResult]:
         """Play the answers; statuses are `solved`, `unsolved` and `none` (no list of actions)."""
-        rows = [i for i, answer in enumerate(answers) if answer and self.is_canonical(answer)]
-        played = self.play_batch([problems[i] for i in rows], [answers[i] or START for i in rows])
-        graded = [GradeResult(0.0, "none")] * len(answers)
-        sparse = self.reward == "sparse"
-        for i, end in zip(rows, played, strict=True):
-            share = min(1.0, max(0.0, end.gained / end.best))
-            parts = (("return", end.gained), ("invalid", float(end.invalid)))
-            status = "solved" if end.solved else "unsolved"
-            graded[i] = GradeResult(float(end.solved) if sparse else share, status, parts)
-        return graded
+        return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
+
+    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
+        if not answer or not self.is_canonical(answer):
+            return GradeResult(0.0, "none")
+        end = self.play(problem, answer)
+        share = min(1.0, max(0.0, end.gained / end.best))
+        parts = (("return", end.gained), ("invalid", float(end.invalid)))
+        score = float(end.solved) if self.reward == "sparse" else share
+        return GradeResult(score, "solved" if end.solved else "unsolved", parts)
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return number_by_first(answers)
@@ -393,12 +383,6 @@ def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
         for name in names:
             if not hasattr(module[name], "py_func"):
                 module[name] = njit(cache=True, nogil=True)(module[name])
-
-
-def pack_lists(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of actions for a kernel: their bytes (uint8) and where each ends (int64)."""
-    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
-    return buffer, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
 def most_moves(side: int) -> int:

@@ -135,7 +135,7 @@ def test_equal_lists_are_one_class(name, options):
 def test_a_world_too_small_for_a_split_says_so():
     # One move cannot bring two boxes home.
     tiny = make_task("sokoban", side=5, boxes=2, longest=1)
-    with pytest.raises(UsageError, match=r"no instance for split 'test' in .* draws"):
+    with pytest.raises(UsageError, match=r"no problem for split 'test' in .* draws"):
         tiny.problem(0, "test")
 
 
