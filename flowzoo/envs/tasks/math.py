@@ -20,7 +20,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.aliases import DataRecord
@@ -42,12 +42,13 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    Names,
     RowPlace,
     Unusable,
     check_layout,
     data_source,
+    find_layout,
     first,
-    no_layout,
     objects,
     read_columns,
     text_of,
@@ -364,14 +365,14 @@ WORKED = (
 
 MathLayout = Literal["auto", "gsm8k", "math", "dapo", "gpqa", "plain"]
 
-_DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+_COLUMNS: dict[str, Names] = {  # in the order in which `auto` tries them
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
-    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
     "dapo": {
         "text": ("prompt",),
         "answer": ("reward_model.ground_truth", "answer"),
         "solution": (),
     },
+    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
     "gpqa": {"text": ("Question",), "answer": ("Correct Answer",), "solution": ()},
     "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
@@ -398,11 +399,12 @@ def math_rows(
 ) -> Iterator[MathRow]:
     """The rows of a mathematics file; see `rows.load`."""
     check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
-    names: dict[str, tuple[str, ...]] | None = None
+    names: Names | None = None
     rows = list[MathRow]()
     for line, where, record in objects(data, records):
         if names is None:
-            layout, names = _layout(where, record, layout, columns)
+            fits = partial(_fits, record=record)
+            layout, names = find_layout(where, record, layout, _COLUMNS, columns, fits)
         rows.append(_row(where, line, record, layout, names))
     wrapped = [row.remark.startswith(_READ_FROM) for row in rows]
     _note(data, "answers are read out of a wrapping", rows, wrapped)
@@ -424,28 +426,14 @@ def _note(data: str, subject: str, rows: Sequence[MathRow], chosen: Sequence[boo
         _log.warning("%s: %d of %d %s: %s", data, len(noted), len(rows), subject, examples)
 
 
-def _layout(
-    where: str, record: DataRecord, layout: str, columns: dict[str, str]
-) -> tuple[str, dict[str, tuple[str, ...]]]:
-    # The layout (told by the first record where it is `auto`) and its column names.
-    renamed = {key: (name,) for key, name in columns.items()}
-    candidates: list[str] = (
-        [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "gpqa", "plain"]
-    )
-    for name in candidates:
-        names = {**_DEFAULT_COLUMNS[name], **renamed}
-        text, answer = first(record, names["text"]), first(record, names["answer"])
-        solution = first(record, names["solution"])
-        is_marked = name != "gsm8k" or "####" in str(answer)
-        is_match = text is not None and is_marked and (answer is not None or solution is not None)
-        if is_match or layout != "auto":
-            return name, names
-    raise no_layout(where, record, _DEFAULT_COLUMNS, ("text", "answer"))
+def _fits(name: str, names: Names, record: DataRecord) -> bool:
+    # True if a record has the columns and the marks of a layout.
+    text, answer, solution = (first(record, names[key]) for key in ("text", "answer", "solution"))
+    is_marked = name != "gsm8k" or "####" in str(answer)
+    return text is not None and is_marked and (answer is not None or solution is not None)
 
 
-def _row(
-    where: str, line: int, record: DataRecord, layout: str, names: dict[str, tuple[str, ...]]
-) -> MathRow:
+def _row(where: str, line: int, record: DataRecord, layout: str, names: Names) -> MathRow:
     text = text_of(first(record, names["text"]))
     if text is None or not text.strip():
         raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")

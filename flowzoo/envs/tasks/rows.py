@@ -240,6 +240,7 @@ def _wrong_count(cells: list[str], names: list[str]) -> str:
 
 # Pairs (key of a layout, name of its column); a dot descends into a mapping.
 Columns = tuple[tuple[str, str], ...]
+Names = Mapping[str, tuple[str, ...]]  # key of a layout -> the columns that may hold it
 
 
 class HasText(Protocol):
@@ -502,20 +503,28 @@ def check_layout(
             raise unknown("column key", key, keys_known)
 
 
-def no_layout(
+def find_layout(
     where: str,
-    record: Mapping[str, object],
-    layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
-    needed: Sequence[str],
-) -> DataError:
-    """Make the error for a file whose first record fits none of `layouts`."""
+    record: DataRecord,
+    layout: str,
+    layouts: Mapping[str, Names],
+    columns: Mapping[str, str],
+    fits: Callable[[str, Names], bool],
+) -> tuple[str, Names]:
+    """The layout, told by the first record where it is `auto`, and the names of its columns."""
+    renamed = {key: (name,) for key, name in columns.items()}
+    for name in layouts if layout == "auto" else (layout,):
+        names = {**layouts[name], **renamed}
+        if layout != "auto" or fits(name, names):
+            return name, names
     expected = "; ".join(
         f"{name}: " + ", ".join(column for group in groups.values() for column in group)
         for name, groups in layouts.items()
     )
+    needed = [*next(iter(layouts.values()))][:2]
     assignments = ",".join(f"{key}:COLUMN" for key in needed)
     mapping = ", ".join(f"{key!r}: ..." for key in needed)
-    return DataError(
+    raise DataError(
         f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; or name "
         f"them with --options columns={assignments} (in Python columns={{{mapping}}})."
     )

@@ -85,46 +85,6 @@ def written(actions: Sequence[object]) -> str:
     return json.dumps(actions, separators=(",", ":"))
 
 
-def join_lists(*lists: str) -> str:
-    """Concatenate canonical lists."""
-    return f"[{','.join(inner for text in lists if (inner := text[1:-1]))}]"
-
-
-def read_moves(text: str) -> str | None:
-    """Read moves in a reply, a JSON list of "U", "D", "L", "R", in canonical form; never raises."""
-    actions = json_list(text)
-    if actions is None or not all(type(a) is str and len(a) == 1 and a in MOVES for a in actions):
-        return None
-    return written(actions)
-
-
-def read_moves_loosely(text: str) -> str | None:
-    """Read the moves of the last list, else the last line, as letters or words in any case."""
-    # Quotes are ignored, and letters may be joined (`UURD`); any other word or number and nested
-    # lists make the reply unreadable.
-    items = shown_list(text)
-    if items is None:
-        lines = visible(text)[-LONGEST_LIST:].splitlines()
-        items = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
-        if not _WORD.search(items):
-            return None
-    elif "[" in items[1:]:
-        return None
-    moves: list[str] = []
-    for match in _WORD.finditer(items):
-        word = match[0].upper()
-        word = _WORDS.get(word, word)
-        if word.strip(MOVES):
-            return None
-        moves.extend(word)
-    return written(moves) if len(moves) <= MOST_ACTIONS else None
-
-
-def are_moves(answer: str) -> bool:
-    """True if `answer` is a canonical list of moves."""
-    return _CANONICAL_MOVES.fullmatch(answer) is not None
-
-
 def moves_of(answer: str) -> str:
     """The letters of a canonical list of moves."""
     return answer[2:-2].replace('","', "")
@@ -339,7 +299,7 @@ class Game(DataTask[BoardRow]):
 
     def join(self, *actions: str) -> str:
         """Concatenate canonical lists."""
-        return join_lists(*actions)
+        return f"[{','.join(inner for text in actions if (inner := text[1:-1]))}]"
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
@@ -424,13 +384,29 @@ class MoveGame(Game):
         return most_moves(self.side)
 
     def is_canonical(self, answer: str) -> bool:
-        return are_moves(answer)
+        return _CANONICAL_MOVES.fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
-        return read_moves(text)
+        moves = json_list(text)
+        if moves is None or not all(type(a) is str and len(a) == 1 and a in MOVES for a in moves):
+            return None
+        return written(moves)
 
     def answer_lenient(self, text: str) -> str | None:
-        return read_moves_loosely(text)
+        """The moves of the last list, else of the last line, as letters or words in any case."""
+        # Quotes are ignored, and letters may be joined (`UURD`); any other word or number and
+        # nested lists make the reply unreadable.
+        items = shown_list(text)
+        if items is None:
+            lines = visible(text)[-LONGEST_LIST:].splitlines()
+            items = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
+            if not _WORD.search(items):
+                return None
+        elif "[" in items[1:]:
+            return None
+        words = (match[0].upper() for match in _WORD.finditer(items))
+        moves = "".join(_WORDS.get(word, word) for word in words)
+        return None if moves.strip(MOVES) or len(moves) > MOST_ACTIONS else written([*moves])
 
     @abstractmethod
     def best_moves(self, board: str, rng: random.Random) -> str:
