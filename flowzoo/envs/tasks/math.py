@@ -155,10 +155,6 @@ def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> Ma
     return chain.instance(f"Compute {texts[left]}{sign}{texts[right]}.", answer)
 
 
-def _level_2(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_two_operations, _four_operations))(rng, chain)
-
-
 def _two_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     kind = rng.choices(range(6), weights=(18, 18, 18, 18, 20, 8))[0]
     a, b, c, d = rng.randint(1, 99), rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 12)
@@ -215,10 +211,6 @@ def _level_3(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     return chain.instance(text, chain.step(f"x={product}/{factor}=", product // (factor or 1)))
 
 
-def _level_4(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_fractions, _quadratic, _system))(rng, chain)
-
-
 def _fractions(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     b, d = rng.randint(2, 15), rng.randint(2, 15)
     a, c = rng.randint(1, 3 * b), rng.randint(1, 3 * d)
@@ -249,10 +241,6 @@ def _system(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     low = chain.step(f"y={total}/{a + b}=", total // (a + b))
     high = chain.step(f"x={low}+({second})=", low + second)
     return chain.instance(text, chain.step(f"x+y={high}+({low})=", high + low))
-
-
-def _level_5(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_gcd, _lcm, _power, _divisors))(rng, chain)
 
 
 def _euclid(chain: SolutionWriter, a: int, b: int) -> int:
@@ -306,15 +294,21 @@ def _divisors(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     return chain.instance(f"How many positive divisors does {number} have?", count)
 
 
-LEVELS: dict[int, LevelGenerator] = dict(
-    enumerate((_level_1, _level_2, _level_3, _level_4, _level_5), start=1)
-)
+LEVELS: dict[int, tuple[LevelGenerator, ...]] = {
+    1: (_level_1,),
+    2: (_two_operations, _four_operations),
+    3: (_level_3,),
+    4: (_fractions, _quadratic, _system),
+    5: (_gcd, _lcm, _power, _divisors),
+}
 
 
 def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
     """Draw a problem of `level` (1 to 5); `mistake` makes its solution wrong."""
     # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
-    return LEVELS[level](rng, SolutionWriter(mistake))
+    kinds = LEVELS[level]
+    kind = rng.choice(kinds) if len(kinds) > 1 else kinds[0]
+    return kind(rng, SolutionWriter(mistake))
 
 
 class WorkedProblem(NamedTuple):
@@ -574,15 +568,11 @@ class MathTask(DataTask[MathRow]):
             read_levels(self.level or 0, LEVELS)
             return
         object.__setattr__(self, "digest", self._source().digest)
-        if self.placeholders == "refused":
-            self._refuse_placeholders()
-
-    def _refuse_placeholders(self) -> None:
         rows = self._source().splits["all"]
         lost = [
             Unusable(row.line, f"{self.data}, line {row.line}: answer {row.gold!r} {_NO_ANSWER}.")
             for row in rows
-            if _NO_ANSWER in row.remark
+            if self.placeholders == "refused" and _NO_ANSWER in row.remark
         ]
         if lost:
             remedy = "Remove such rows, or keep them with --options placeholders=kept."

@@ -120,8 +120,14 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
     except FlowzooError:
         raise
     except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
+        remedy = ""
+        if source.folder is None and isinstance(error, OSError | httpx.HTTPError):
+            remedy = (
+                " If this machine cannot reach the hub: on one that can, run `hf download "
+                f"--repo-type dataset {source.location} --local-dir FOLDER`, bring the folder here "
+                "and name it instead."
+            )
         message = str(error).rstrip(".")
-        remedy = _remedy(source) if isinstance(error, OSError | httpx.HTTPError) else ""
         raise DataError(f"dataset {data!r} could not be loaded: {message}.{remedy}") from error
 
 
@@ -163,21 +169,12 @@ def _check_commit(data: str, source: Published, builder: Any) -> None:
         )
 
 
-def _remedy(source: Published) -> str:
-    if source.folder is not None:
-        return ""
-    return (
-        " If this machine cannot reach the hub: on one that can, run `hf download --repo-type "
-        f"dataset {source.location} --local-dir FOLDER`, bring the folder here and name it instead."
-    )
-
-
 SEPARATORS = {".csv": ",", ".tsv": "\t"}  # cell separator by suffix of a file
 
 
 def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
     """The rows of a table with the lines on which they begin."""
-    rows = _rows(file, content, separator)
+    rows = iter(_rows(file, content, separator))
     line, header = next(rows, (1, []))
     names = [name.strip() for name in header]
     _check_header(f"{file}, line {line}", names, separator)
@@ -187,29 +184,28 @@ def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[i
         yield line, {name: cell or None for name, cell in zip(names, cells, strict=True)}
 
 
-def _rows(file: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(file: str, content: bytes, separator: str) -> list[tuple[int, list[str]]]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{file}, line {line}: no UTF-8 ({error}).") from error
     most = csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows, line = list[tuple[int, list[str]]](), 1
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        table_rows, line = list[tuple[int, list[str]]](), 1
-        try:
-            for cells in reader:
-                if cells:
-                    table_rows.append((line, cells))
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(
-                f"{file}, line {line}: not a table row ({error}): a cell with quotes must be "
-                'quoted, with each inner quote doubled, as in "a ""word"""'
-            ) from error
+        for cells in reader:
+            if cells:
+                rows.append((line, cells))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{file}, line {line}: not a table row ({error}): a cell with quotes must be "
+            'quoted, with each inner quote doubled, as in "a ""word"""'
+        ) from error
     finally:
         csv.field_size_limit(most)
-    yield from table_rows
+    return rows
 
 
 def _check_header(where: str, names: list[str], separator: str) -> None:

@@ -22,13 +22,13 @@ from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing import author_checks, slow_replies, workflow_checks
 from flowzoo.envs.testing.author_checks import CreditTraits, credit_traits
-from flowzoo.envs.testing.playthrough import HOSTILE, advance, play_out
+from flowzoo.envs.testing.playthrough import HOSTILE, advance, guard, play_out, problem_at
 from flowzoo.envs.testing.task_checks import TASK_CHECKS
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [
     "CHECKS", "HOSTILE", "TASK_CHECKS", "CreditTraits", "advance", "check_task", "check_workflow",
-    "credit_traits", "play_out",
+    "credit_traits", "guard", "play_out", "problem_at",
 ]  # fmt: skip
 
 CHECKS = (
@@ -40,7 +40,6 @@ CHECKS = (
     author_checks.check_credit,
     workflow_checks.check_forks,  # before the others, which say less about an impure script
     workflow_checks.check_api,
-    workflow_checks.check_parallel,
     workflow_checks.check_solo,
     workflow_checks.check_hostile,
     workflow_checks.check_phase_leaks,
@@ -53,6 +52,8 @@ CHECKS = (
     workflow_checks.check_isolation,
 )
 """All checks, in the order of `check_workflow`."""
+_CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
+"""Pickled tasks that have passed in `check_workflow`, since many workflows share a task."""
 
 
 def check_workflow(workflow: Workflow) -> CreditTraits:
@@ -68,7 +69,14 @@ def check_workflow(workflow: Workflow) -> CreditTraits:
     if workflow.needs_judge and workflow.judge is None:
         workflow = replace(workflow, judge=scripted_judge)
     if not isinstance(workflow.task, ResetTask):  # external rewards are grades
-        _check_task_once(workflow.task)
+        seen = _CHECKED.setdefault(type(workflow.task), set())
+        try:
+            state = pickle.dumps(workflow.task)
+        except Exception:
+            state = b""  # reported by check_task
+        if state not in seen:
+            check_task(workflow.task)
+            seen.add(state)
     for check in CHECKS:
         _run_check(workflow.name, check, workflow)
     return credit_traits(workflow)
@@ -88,21 +96,6 @@ def check_task(task: Task) -> GoldSurvey | None:
     for check in TASK_CHECKS:
         _run_check(f"task {task.name}", check, task)
     return task.golds()
-
-
-_CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
-"""Pickled tasks that have passed in `check_workflow`, since many workflows share a task."""
-
-
-def _check_task_once(task: Task) -> None:
-    seen = _CHECKED.setdefault(type(task), set())
-    try:
-        state = pickle.dumps(task)
-    except Exception:
-        state = b""  # reported by check_task
-    if state not in seen:
-        check_task(task)
-        seen.add(state)
 
 
 def _run_check(name: str, check: Callable[[Any], None], subject: object) -> None:

@@ -203,7 +203,7 @@ class Game(DataTask[BoardRow]):
             object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[BoardRow]:
-        layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)
+        layout, columns = f"{self.name}/{self._drawn(0)[0]}", cast(Columns, self.columns)
         return data_source(str(self.data), board_rows, layout, columns, self.digest)
 
     @classmethod
@@ -214,10 +214,6 @@ class Game(DataTask[BoardRow]):
         Raises:
             UsageError: the board is invalid or has no solution.
         """
-
-    @abstractmethod
-    def settings(self) -> tuple[int | str, ...]:
-        """Options that determine the set of worlds, the side first: part of a draw's key."""
 
     @abstractmethod
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
@@ -253,14 +249,11 @@ class Game(DataTask[BoardRow]):
     def _of_row(self, row: BoardRow, index: int, split: str, where: RowPlace) -> Problem:
         return self._problem(row.instance, index, split, where)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
-        return self.settings()
-
     def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
         instance = self.draw(rng, split)
         if instance is None or not is_in(split, instance.key):
             return None
-        where = {"source": "-".join(map(str, self.settings()))}
+        where = {"source": "-".join(map(str, self._drawn(index)))}
         return self._problem(instance, index, split, where)
 
     def _problem(

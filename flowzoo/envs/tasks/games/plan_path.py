@@ -121,21 +121,6 @@ def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -
     return moves
 
 
-def shaped_return(walked: Walk, side: int) -> float:
-    """The shaped return of a plan; see the module's page."""
-    moves = len(walked.path) - 1
-    total = (walked.start_distance - walked.end_distance) / (2 * side)
-    total += STEP * moves + INVALID * walked.invalid
-    if walked.end_distance == 0:
-        total += GOAL + (SHORTEST if moves == walked.start_distance else 0.0)
-    return total
-
-
-def best_return(distance: int, side: int) -> float:
-    """The shaped return of a shortest plan of `distance` moves."""
-    return distance / (2 * side) + STEP * distance + GOAL + SHORTEST
-
-
 @dataclass(frozen=True)
 class PlanPathTask(MoveGame):
     """Grids with a start, a goal and walls."""
@@ -164,7 +149,7 @@ class PlanPathTask(MoveGame):
         check_whole("side", self.side, 3, 30)
         check_number("density", self.density, 0.0, 0.5)
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         return self.side, str(self.density)
 
     @classmethod
@@ -224,10 +209,16 @@ class PlanPathTask(MoveGame):
         )
 
     def play(self, problem: Problem, actions: str) -> GameResult:
-        walked = self._walk(problem, actions)
-        best = best_return(walked.start_distance, self.side)
-        gained = shaped_return(walked, self.side)
-        return GameResult(walked.end_distance == 0, gained, best, walked.invalid)
+        """The moves as far as they are made, with the shaped return of the module's page."""
+        walked, side = self._walk(problem, actions), self.side
+        moves, least = len(walked.path) - 1, walked.start_distance
+        gained = (least - walked.end_distance) / (2 * side)
+        gained += STEP * moves + INVALID * walked.invalid
+        solved = walked.end_distance == 0
+        if solved:
+            gained += GOAL + (SHORTEST if moves == least else 0.0)
+        best = least / (2 * side) + STEP * least + GOAL + SHORTEST
+        return GameResult(solved, gained, best, walked.invalid)
 
     def _walk(self, problem: Problem, actions: str) -> Walk:
         return walk(problem.meta["board"], self.side, actions, self.cap)

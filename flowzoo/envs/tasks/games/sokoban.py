@@ -58,8 +58,6 @@ class SokobanResult(NamedTuple):
     board: str  # the board after it
     moves: int  # number of moves, ineffective ones included; at most the cap
     invalid: int  # moves against a wall or a box that cannot be pushed, without effect
-    on_at_start: int  # boxes on goals at the start
-    on_at_end: int  # boxes on goals at the end
 
 
 class SokobanState(NamedTuple):
@@ -170,8 +168,7 @@ def run(board: str, plan: str, cap: int) -> SokobanResult:
             grid[beyond] = _PUSHED[grid[beyond]]
         grid[there], grid[player] = _ENTERED[grid[there]], _LEFT[grid[player]]
         player = there
-    end = "".join(grid)
-    return SokobanResult(end, len(moves), invalid, board.count("*"), end.count("*"))
+    return SokobanResult("".join(grid), len(moves), invalid)
 
 
 def _rank(boxes: Sequence[int]) -> int:
@@ -271,18 +268,6 @@ def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> st
     return moves
 
 
-def shaped_return(result: SokobanResult) -> float:
-    """The shaped return of a list of moves; see the module's page."""
-    total = ON_GOAL * (result.on_at_end - result.on_at_start)
-    total += STEP * result.moves + INVALID * result.invalid
-    return total + (0.0 if "$" in result.board else WIN)
-
-
-def best_return(optimal: int, boxes: int) -> float:
-    """The shaped return of a shortest solution of `optimal` moves with `boxes` off goals."""
-    return ON_GOAL * boxes + STEP * optimal + WIN
-
-
 @dataclass(frozen=True)
 class SokobanTask(MoveGame):
     """Boxes to be pushed onto goals."""
@@ -331,7 +316,7 @@ class SokobanTask(MoveGame):
         """Inner walls."""
         return round(self.density * (self.side - 2) ** 2)
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         longest = "any" if self.longest is None else self.longest
         return self.side, self.boxes, str(self.density), longest
 
@@ -392,10 +377,15 @@ class SokobanTask(MoveGame):
         return f"Sokoban ({self.legend()}):\n{board}"
 
     def play(self, problem: Problem, actions: str) -> GameResult:
-        result = self._run(problem, actions)
-        best = best_return(problem.meta["optimal"], problem.meta["board"].count("$"))
-        solved = "$" not in result.board
-        return GameResult(solved, shaped_return(result), best, result.invalid)
+        """The moves as far as they are made, with the shaped return of the module's page."""
+        board, moves, invalid = self._run(problem, actions)
+        start = problem.meta["board"]
+        solved = "$" not in board
+        gained = ON_GOAL * (board.count("*") - start.count("*"))
+        gained += STEP * moves + INVALID * invalid
+        gained += WIN if solved else 0.0
+        best = ON_GOAL * start.count("$") + STEP * problem.meta["optimal"] + WIN
+        return GameResult(solved, gained, best, invalid)
 
     def _run(self, problem: Problem, actions: str) -> SokobanResult:
         return run(problem.meta["board"], actions, self.cap)

@@ -256,20 +256,6 @@ def _canonical(side: int) -> re.Pattern[str]:
     return re.compile(rf"\[(?:{item}(?:,{item})*)?\]")
 
 
-def read_entries(value: object, side: int) -> str | None:
-    """Canonical text of a list of entries or a whole grid; else None."""
-    if not isinstance(value, list):
-        return None
-    lengths = {len(item) if isinstance(item, list) else -1 for item in value}
-    is_grid = lengths == {side} and len(value) == side
-    if not (is_grid or lengths <= {3}):
-        return None
-    numbers = [number for item in value for number in item]
-    if not all(type(number) is int and 0 <= number <= 9 for number in numbers):
-        return None
-    return written(value)
-
-
 def read_lines(text: str, side: int) -> list[list[int]] | None:
     """The last `side` lines with `side` digits and separators only, or None."""
     rows = []
@@ -331,7 +317,7 @@ class SudokuTask(Game):
             object.__setattr__(self, "blanks", DEFAULT_BLANKS[self.side])
         check_whole("blanks", self.blanks, 1, MOST_BLANKS[self.side])
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         return self.side, self.blanks or 0
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
@@ -411,7 +397,15 @@ class SudokuTask(Game):
         return _canonical(self.side).fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
-        return read_entries(json_list(text), self.side)
+        items = json_list(text)
+        if items is None:
+            return None
+        lengths = {len(item) if isinstance(item, list) else -1 for item in items}
+        if lengths - {3} and (lengths != {self.side} or len(items) != self.side):
+            return None
+        numbers = [number for item in items if isinstance(item, list) for number in item]
+        fit = all(type(number) is int and 0 <= number <= 9 for number in numbers)
+        return written(items) if fit else None
 
     def answer_lenient(self, text: str) -> str | None:
         """The strict reading, else a grid in lines of digits, else `(row, column) = value`."""
