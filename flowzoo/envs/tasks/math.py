@@ -18,10 +18,10 @@ import logging
 import math
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.aliases import DataRecord
 from flowzoo.envs.readers.published import read_answer
@@ -43,6 +43,7 @@ from flowzoo.envs.tasks.rows import (
     DataSource,
     DataTask,
     Names,
+    Records,
     RowPlace,
     Unusable,
     check_layout,
@@ -389,7 +390,7 @@ class MathRow:
 
 
 def math_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[MathRow]:
     """The rows of a mathematics file; see `rows.load`."""
     check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))

@@ -41,6 +41,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
 
 
+NumberedRecord = tuple[int, object]  # a line of a file, from 1, and what is on it
+Records = Iterable[NumberedRecord]
 RowPlace: TypeAlias = Mapping[str, object]
 """Name of the source and line of a row, which are part of the `meta` of its problem."""
 
@@ -105,7 +107,7 @@ def read_published(data: str) -> Published:
     )
 
 
-def published_rows(data: str) -> Iterator[tuple[int, Any]]:
+def published_rows(data: str) -> Iterator[NumberedRecord]:
     """Rows of a data set with their numbers in the split, from 1."""
     source = read_published(data)
     try:
@@ -172,7 +174,7 @@ def _check_commit(data: str, source: Published, builder: Any) -> None:
 SEPARATORS = {".csv": ",", ".tsv": "\t"}  # cell separator by suffix of a file
 
 
-def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
+def table_records(file: str, content: bytes, separator: str) -> Iterator[NumberedRecord]:
     """The rows of a table with the lines on which they begin."""
     rows = iter(_rows(file, content, separator))
     line, header = next(rows, (1, []))
@@ -252,9 +254,7 @@ R = TypeVar("R", bound=HasText)
 HELD_OUT = frozenset({"validation", "test"})
 # Converts numbered records to rows: `(data, records, layout, columns)`; raises `DataError` at an
 # invalid record, or yields an `Unusable` instead.
-Reader = Callable[
-    [str, Iterable[tuple[int, Any]], str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"
-]
+Reader = Callable[[str, Records, str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +426,7 @@ def read_columns(value: object) -> Columns:
     )
 
 
-def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
+def _read_file(path: Path) -> Records:
     suffix = Path(path.stem if path.suffix == ".gz" else path).suffix.lower()
     if suffix == ".parquet" and path.suffix != ".gz":
         return _read_parquet(path)
@@ -445,7 +445,7 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path}: not a readable gzip file ({error}).") from error
 
 
-def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_json(path: Path) -> Iterator[NumberedRecord]:
     # The objects of a file, one per line, or the items of its only array. Other lines are
     # `Unusable`.
     content = _content(path)
@@ -474,7 +474,7 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
             )
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_parquet(path: Path) -> Iterator[NumberedRecord]:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -536,7 +536,7 @@ def listed(value: object) -> Any:
     return value
 
 
-def objects(data: str, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, str, DataRecord]]:
+def objects(data: str, records: Records) -> Iterator[tuple[int, str, DataRecord]]:
     """Line number, location for messages, and record, for records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"

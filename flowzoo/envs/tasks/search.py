@@ -24,7 +24,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -36,6 +36,7 @@ from flowzoo.envs.script import GradeResult, Passage, SearchResult
 from flowzoo.envs.tasks.rows import (
     DataSource,
     DataTask,
+    Records,
     RowPlace,
     data_source,
     listed,
@@ -358,7 +359,6 @@ class HttpRetriever:
 
 
 _ANSWERS = ("golden_answers", "answers", "answer")
-Records = Iterable[tuple[int, Any]]
 
 
 class QuestionRow(NamedTuple):

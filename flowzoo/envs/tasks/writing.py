@@ -24,14 +24,22 @@ from __future__ import annotations
 import json
 import random
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import GradeResult
-from flowzoo.envs.tasks.rows import DataSource, DataTask, RowPlace, data_source, first, objects
+from flowzoo.envs.tasks.rows import (
+    DataSource,
+    DataTask,
+    Records,
+    RowPlace,
+    data_source,
+    first,
+    objects,
+)
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, check_choice, need_module
@@ -88,7 +96,7 @@ class SourceRow(NamedTuple):
 
 
 def source_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[SourceRow]:
     """Read one text per row, from the column set as `text` or the first known one."""
     names = (columns["text"],) if "text" in columns else COLUMNS

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from flowzoo.aliases import DataRecord
 from flowzoo.envs.tasks.code.io import (
@@ -51,6 +51,7 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     Names,
+    Records,
     Unusable,
     check_layout,
     data_source,
@@ -474,7 +475,7 @@ _READERS = {
 
 
 def code_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[CodeRow | Unusable]:
     """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`."""
     check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])

@@ -332,27 +332,27 @@ class CodeTask(DataTask[CodeRow]):
         self, problems: Sequence[Problem], groups: Sequence[Sequence[str | None]]
     ) -> list[tuple[int, ...]]:
         """`classes` of several groups in one batch; without public tests equal texts are equal."""
-        jobs: dict[tuple[str, str, str], Run] = {}
-        for problem, answers in zip(problems, groups, strict=True):
-            for answer in answers:
-                if answer is not None and problem.meta["public"]:
-                    key = problem.id, problem.text, answer
-                    jobs.setdefault(key, self.trial(problem, answer))
-        runs = list(jobs.values())
-        results = zip(runs, self.run_batch(runs), strict=True)
-        did = dict(
-            zip(jobs, (observed_outputs(ran, run.entry) for run, ran in results), strict=True)
-        )
+        pairs = list(zip(problems, groups, strict=True))
+        jobs = {
+            (problem.id, problem.text, answer): self.trial(problem, answer)
+            for problem, answers in pairs
+            for answer in answers
+            if answer is not None and problem.meta["public"]
+        }
+        results = self.run_batch(list(jobs.values()))
+        behavior = {
+            key: observed_outputs(ran, run.entry)
+            for (key, run), ran in zip(jobs.items(), results, strict=True)
+        }
+
+        def class_key(problem: Problem, answer: str | None) -> tuple[str, ...] | None:
+            if answer is None:
+                return None
+            return behavior.get((problem.id, problem.text, answer), lines_of(answer))
+
         return [
-            number_by_first(
-                [
-                    None
-                    if answer is None
-                    else did.get((problem.id, problem.text, answer), lines_of(answer))
-                    for answer in answers
-                ]
-            )
-            for problem, answers in zip(problems, groups, strict=True)
+            number_by_first(class_key(problem, answer) for answer in answers)
+            for problem, answers in pairs
         ]
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:

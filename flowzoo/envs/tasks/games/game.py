@@ -19,6 +19,7 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    Records,
     RowPlace,
     check_layout,
     data_source,
@@ -95,44 +96,6 @@ def mistaken(moves: str, number: int, move: str) -> str:
     return written([*moves[:number], move, *moves[number + 1 :]])
 
 
-@dataclass(frozen=True, slots=True)
-class BoardRow:
-    """One world of a file."""
-
-    line: int
-    instance: Any
-
-    @property
-    def text(self) -> str:
-        """Key that decides the split."""
-        return self.instance.key
-
-
-def board_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
-) -> Iterator[BoardRow]:
-    """The worlds of a file; `layout` is `task/side`."""
-    from flowzoo.envs.tasks import task_class
-
-    check_layout(layout, (layout,), columns, ("board",))
-    name, _, side = layout.partition("/")
-    game: Any = task_class(name)
-    column = columns.get("board", "board")
-    for line, where, record in objects(data, records):
-        value = record.get(column)
-        rows = value if isinstance(value, list) else str(value or "").strip("\n").split("\n")
-        if not all(isinstance(row, str) for row in rows) or not any(rows):
-            raise DataError(
-                f"{where}: column {column!r}: expected a board as text or as a list of rows, got "
-                f"{value!r:.100}; name another column with --options columns=board:COLUMN."
-            )
-        try:
-            instance = game.instance([row.rstrip("\r") for row in rows], int(side))
-        except UsageError as error:
-            raise DataError(f"{where}: {error}") from error
-        yield BoardRow(line, instance)
-
-
 def check_square(rows: list[str], side: int, symbols: str) -> None:
     """Raise `UsageError` unless `rows` are `side` rows of `side` of the `symbols`."""
     if len(rows) != side or {len(row) for row in rows} != {side}:
@@ -155,7 +118,19 @@ class GameInstance(NamedTuple):
     key: str  # key of the split: equal keys are in one split
     board: str  # the initial world, rows ended by newlines
     gold: str  # an optimal list of actions, canonical
-    facts: Mapping[str, Any]  # plain values for `Problem.meta`
+    facts: Mapping[str, object]  # plain values for `Problem.meta`
+
+
+class BoardRow(NamedTuple):
+    """One world of a file."""
+
+    line: int
+    instance: GameInstance
+
+    @property
+    def text(self) -> str:
+        """Key that decides the split."""
+        return self.instance.key
 
 
 class GameResult(NamedTuple):
@@ -203,8 +178,29 @@ class Game(DataTask[BoardRow]):
             object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[BoardRow]:
-        layout, columns = f"{self.name}/{self._drawn(0)[0]}", cast(Columns, self.columns)
-        return data_source(str(self.data), board_rows, layout, columns, self.digest)
+        side, columns = str(self._drawn(0)[0]), cast(Columns, self.columns)
+        return data_source(str(self.data), type(self).board_rows, side, columns, self.digest)
+
+    @classmethod
+    def board_rows(
+        cls, data: str, records: Records, layout: str, columns: dict[str, str]
+    ) -> Iterator[BoardRow]:
+        """The worlds of a file; `layout` is the side of its boards."""
+        check_layout(layout, (layout,), columns, ("board",))
+        column = columns.get("board", "board")
+        for line, where, record in objects(data, records):
+            value = record.get(column)
+            rows = value if isinstance(value, list) else str(value or "").strip("\n").split("\n")
+            if not all(isinstance(row, str) for row in rows) or not any(rows):
+                raise DataError(
+                    f"{where}: column {column!r}: expected a board as text or as a list of rows, "
+                    f"got {value!r:.100}; name another column with --options columns=board:COLUMN."
+                )
+            try:
+                instance = cls.instance([row.rstrip("\r") for row in rows], int(layout))
+            except UsageError as error:
+                raise DataError(f"{where}: {error}") from error
+            yield BoardRow(line, instance)
 
     @classmethod
     @abstractmethod

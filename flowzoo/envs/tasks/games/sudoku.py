@@ -47,12 +47,16 @@ from flowzoo.envs.text import visible
 from flowzoo.errors import UsageError
 
 
+def search(clues: np.ndarray, side: int, most: int, seed: int = 0) -> tuple[int, np.ndarray]:
+    """Number of completions of a grid, counted up to `most`, and the last one (zeros for none)."""
+    _compile()
+    grid = np.zeros_like(clues)
+    return _count(clues, side, most, np.array([seed], dtype=np.uint64), grid), grid
+
+
 def complete_grid(side: int, seed: int) -> np.ndarray:
     """A random complete grid."""
-    _compile()
-    empty, grid = np.zeros((2, side * side), dtype=np.uint8)
-    _count(empty, side, 1, np.array([seed], dtype=np.uint64), grid)
-    return grid
+    return search(np.zeros(side * side, dtype=np.uint8), side, 1, seed)[1]
 
 
 def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | None:
@@ -65,18 +69,13 @@ def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | Non
 
 def count_solutions(puzzle: str, side: int, most: int = 2) -> int:
     """Number of solutions of a puzzle (digits row after row), counted up to `most`."""
-    _compile()
-    grid = _array(puzzle)
-    return _count(grid, side, most, np.zeros(1, np.uint64), np.zeros_like(grid))
+    return search(_array(puzzle), side, most)[0]
 
 
+@lru_cache(maxsize=4096)
 def solution_of(puzzle: str, side: int) -> str:
     """The first solution of a puzzle (digits row after row); zeros if there is none."""
-    _compile()
-    grid = _array(puzzle)
-    solution = np.zeros_like(grid)
-    _count(grid, side, 1, np.zeros(1, np.uint64), solution)
-    return digits(solution)
+    return digits(search(_array(puzzle), side, 1)[1])
 
 
 def digits(grid: np.ndarray) -> str:
@@ -285,11 +284,6 @@ def entries_between(now: str, target: str, side: int) -> str:
     return written(cells)
 
 
-@lru_cache(maxsize=4096)
-def _solution(puzzle: str, side: int) -> str:
-    return solution_of(puzzle, side)
-
-
 @dataclass(frozen=True)
 class SudokuTask(Game):
     """Sudoku puzzles with one solution."""
@@ -349,7 +343,7 @@ class SudokuTask(Game):
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
         side, box = self.side, 2 if self.side == 4 else 3
         puzzle = _digits_of(problem.meta["board"])
-        grid, solution = self._fill(problem, answer or START), _solution(puzzle, side)
+        grid, solution = self._fill(problem, answer or START), solution_of(puzzle, side)
         rows: list[list[tuple[str, str]]] = []
         for row in range(side):
             if row and row % box == 0:
@@ -383,7 +377,7 @@ class SudokuTask(Game):
     def play(self, problem: Problem, actions: str) -> GameResult:
         puzzle = _digits_of(problem.meta["board"])
         grid, rejected = fill(puzzle, self.side, actions)
-        solution = _solution(puzzle, self.side)
+        solution = solution_of(puzzle, self.side)
         cells = zip(puzzle, grid, solution, strict=True)
         blanks = [have == want for clue, have, want in cells if clue == "0"]
         solved = grid == solution
@@ -425,7 +419,7 @@ class SudokuTask(Game):
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
         """The missing entries and corrections; wrong: one of them with another digit."""
-        solution = _solution(_digits_of(problem.meta["board"]), self.side)
+        solution = solution_of(_digits_of(problem.meta["board"]), self.side)
         entries = entries_between(_digits_of(board), solution, self.side)
         if right or entries == START:
             return entries

@@ -20,10 +20,10 @@ TASK = make_task("plan_path", side=3, reward="shaped")
 
 def test_the_published_statistics_are_met():
     task = make_task("plan_path")
-    problems = [task.problem(index, "all") for index in range(8000)]
+    problems = [task.problem(index, "all") for index in range(3000)]
     assert {problem.meta["board"].count("#") for problem in problems} == {22}
     lengths = [problem.meta["optimal"] for problem in problems]
-    # Standard error of the mean: 0.042; over 60,000 instances it is 7.84.
+    # Standard error of the mean: 0.07; over 60,000 instances it is 7.84.
     assert statistics.mean(lengths) == pytest.approx(7.9, abs=0.15)
     assert min(lengths) == 2
 
