@@ -1,12 +1,11 @@
 """Boards of the games: candidates from reply to score, new instances, and beside plain Python.
 
-The plain forms are what one would write without numba: strings, sets and deques, not array code.
-Compiled and plain take turns on the same inputs, after the kernels were compiled once.
+The plain form is what one would write without numba: dicts, sets and deques, not array code.
+Compiled and plain take turns on the same inputs, after the kernel was compiled once.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +15,7 @@ from typing import Any
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.game import MOVES, moves_of
-from flowzoo.envs.tasks.games.plan_path import neighbor, walk_batch
 from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare
-from flowzoo.envs.tasks.games.sudoku import fill_batch
 
 BATCH = 512
 """Candidates graded in one call, as an engine's batch would be."""
@@ -27,51 +23,6 @@ SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plan_path", {}), ("plan_path", {"side": 4}), ("sokoban", {}), ("sudoku", {}),
     ("sudoku", {"side": 9}),
 )  # fmt: skip
-
-
-def plain_distance(board: str, side: int, source: int, goal: int) -> int:
-    """Length of a shortest path by breadth-first search."""
-    found, queue = {source: 0}, deque([source])
-    while queue:
-        cell = queue.popleft()
-        if cell == goal:
-            return found[cell]
-        for move in MOVES:
-            there = neighbor(cell, move, side)
-            if there is not None and board[there] != "#" and there not in found:
-                found[there] = found[cell] + 1
-                queue.append(there)
-    return -1
-
-
-def plain_walk(board: str, side: int, plan: str) -> tuple[int, int, int]:
-    """Final cell, invalid moves, and distance left."""
-    board = board.replace("\n", "")
-    cell, goal, invalid = board.index("P"), board.index("G"), 0
-    for move in moves_of(plan)[: 2 * side * side]:
-        there = neighbor(cell, move, side)
-        if there is None or board[there] == "#":
-            invalid += 1
-        else:
-            cell = there
-    return cell, invalid, plain_distance(board, side, cell, goal)
-
-
-def plain_fill(puzzle: str, side: int, entries: str) -> bool:
-    """Whether the entries complete the puzzle rightly."""
-    grid, box = list(puzzle), 2 if side == 4 else 3
-    for row, column, value in json.loads(entries):
-        cell = row * side + column
-        if puzzle[cell] in ("0", str(value)):
-            grid[cell] = str(value)
-    lines = [grid[row * side : (row + 1) * side] for row in range(side)]
-    squares = [
-        [lines[r + a][c + b] for a in range(box) for b in range(box)]
-        for r in range(0, side, box)
-        for c in range(0, side, box)
-    ]
-    every = {str(digit) for digit in range(1, side + 1)}
-    return all(set(part) == every for part in (*lines, *zip(*lines, strict=True), *squares))
 
 
 def plain_level(board: str) -> int:
@@ -147,31 +98,7 @@ def beside(
 
 
 def pairs(number: int) -> Iterator[tuple[str, list[Contender]]]:
-    """Kernels beside their plain forms."""
-    task = make_task("plan_path")
-    problems, replies = candidates(task, number)
-    boards, plans = [p.meta["board"] for p in problems], [task.answer(r) or "[]" for r in replies]
-    walks = [(board, 10, plan) for board, plan in zip(boards, plans, strict=True)]
-    yield (
-        "plan_path 10×10, walk",
-        beside(walks, lambda: walk_batch(boards, 10, plans, 200), plain_walk),
-    )
-    for side in (4, 9):
-        task = make_task("sudoku", side=side)
-        problems, replies = candidates(task, number)
-        puzzles = ["".join(p.meta["board"].split()) for p in problems]
-        entries = [task.answer(reply) or "[]" for reply in replies]
-        fills = [(puzzle, side, text) for puzzle, text in zip(puzzles, entries, strict=True)]
-        yield (
-            f"sudoku {side}×{side}, check",
-            beside(
-                fills,
-                lambda puzzles=puzzles, side=side, entries=entries: fill_batch(
-                    puzzles, side, entries
-                ),
-                plain_fill,
-            ),
-        )
+    """The compiled search beside its plain form."""
     for boxes in (1, 3) if number == BATCH else (1,):  # three take plain Python seconds
         task = make_task("sokoban", boxes=boxes)
         levels = [bare(task.problem(index).meta["board"]) for index in range(4)]
@@ -186,7 +113,7 @@ def pairs(number: int) -> Iterator[tuple[str, list[Contender]]]:
 
 
 def measure(workload: Workload) -> Iterator[Row]:
-    """A row a task for grading and for making, then the kernels."""
+    """A row a task for grading and for making, then the kernel."""
     number = workload.scaled(BATCH, 8)
     for name, options in SIZES:
         task, said = make_task(name, **options), " ".join(f"{k}={v}" for k, v in options.items())

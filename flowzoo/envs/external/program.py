@@ -145,7 +145,10 @@ class OpenAIProgram(Workflow):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", read_program(self.run))
-        object.__setattr__(self, "roles", read_roles(self.roles or roles_beside(self.run)))
+        function = self.run.function if isinstance(self.run, FunctionSetting) else self.run
+        beside = sys.modules.get(getattr(function, "__module__", ""))
+        roles = self.roles or getattr(beside, "ROLES", ())
+        object.__setattr__(self, "roles", read_roles(roles))
         for module in ("uvicorn", "httptools"):
             need_module(module, "an agent program")
         object.__setattr__(self, "env", read_variables(self.env, self.run))
@@ -261,7 +264,7 @@ class OpenAIProgram(Workflow):
 
 
 def read_program(run: object) -> Any:
-    """Read the program in a setting: a function, or the arguments of a command.
+    """Read the program in a setting: a function, its name, or a command with its arguments.
 
     Raises:
         UsageError: it is neither, the function cannot be loaded or the command does not exist.
@@ -270,7 +273,9 @@ def read_program(run: object) -> Any:
         return run
     command = run
     if isinstance(run, str):
-        if is_function_name(run):
+        where, colon, name = run.rpartition(":")
+        is_module = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
+        if colon and name.isidentifier() and is_module:
             return FunctionSetting("program", run)
         PERMISSION.check(run)
         try:
@@ -289,19 +294,6 @@ def read_program(run: object) -> Any:
     if shutil.which(command[0]) is None:
         raise UsageError(f"program {' '.join(command)!r}: command {command[0]!r} does not exist.")
     return command
-
-
-def is_function_name(text: str) -> bool:
-    """True for `module:function` and `path/to/file.py:function`; any other text is a command."""
-    where, colon, name = text.rpartition(":")
-    is_module = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
-    return bool(colon) and name.isidentifier() and is_module
-
-
-def roles_beside(run: object) -> Any:
-    """`ROLES` of the module of a function; () if there are none."""
-    function = run.function if isinstance(run, FunctionSetting) else run
-    return getattr(sys.modules.get(getattr(function, "__module__", "")), "ROLES", ())
 
 
 def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:

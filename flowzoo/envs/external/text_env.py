@@ -14,7 +14,6 @@ from gymnasium.spaces import Discrete, Space, Text
 from pettingzoo import AECEnv, ParallelEnv
 
 from flowzoo.envs.script import Message
-from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_rng
 
@@ -110,18 +109,9 @@ class TextEnv:
         if len(set(names)) < len(names):
             raise UsageError(
                 f"two agents of {self.env} would have the same name ({', '.join(sorted(names))}): "
-                "give "
-                "every agent a role in `roles`"
+                "give every agent a role in `roles`"
             )
         return seats
-
-    @property
-    def seats_by_role(self) -> Roles:
-        """Role -> the names of its agents."""
-        by_role: dict[str, tuple[str, ...]] = {}
-        for name, role in self.seats.values():
-            by_role[role] = (*by_role.get(role, ()), name)
-        return by_role
 
     def messages(self, observation: Any, agent: str) -> list[Message]:
         """The prompt of an agent.
@@ -130,10 +120,7 @@ class TextEnv:
             UsageError: the observation is not text and there is no `describe`, or `describe`
                 returned another type.
         """
-        if self.describe is None:
-            return chat(observation)
-        content = self.describe(observation, agent)
-        return chat(content)
+        return chat(observation if self.describe is None else self.describe(observation, agent))
 
     def action(self, reply: str, agent: str) -> tuple[Any] | None:
         """The action in a reply, in a tuple; None without one."""

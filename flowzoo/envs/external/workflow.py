@@ -42,7 +42,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Literal
 
-from flowzoo.envs.external.text_env import EnvRun, EnvTurn, TextEnv, random_action
+from flowzoo.envs.external.text_env import EnvRun, TextEnv, random_action
 from flowzoo.envs.script import Ask, GradeResult, Outcome, Payoffs, Script
 from flowzoo.envs.settings import Setting, check_seed, check_whole, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first
@@ -205,10 +205,13 @@ class AECWorkflow(Workflow):
     @cached_property
     def _seats_by_role(self) -> Roles:
         game = self.source.make()
+        by_role: dict[str, tuple[str, ...]] = {}
         try:
-            return game.seats_by_role
+            for name, role in game.seats.values():
+                by_role[role] = (*by_role.get(role, ()), name)
         finally:
             game.env.close()
+        return by_role
 
     def _first_prompt(self, seed: int) -> Any:
         game = self.source.make()
@@ -239,21 +242,23 @@ class AECWorkflow(Workflow):
                     if self.illegal == "end":
                         run.forfeit(agent)
                         break
-                action = self._action(game, turn, problem) if reply.strict is None else reply.strict
-                run.act(action[0])
+                    # A random action replaces the one that is missing.
+                    rng = key_rng("illegal", problem.id, agent, turn.turn)
+                    run.act(random_action(game.env.action_space(agent), turn.mask, rng))
+                else:
+                    run.act(reply.strict[0])
         finally:
             game.env.close()
         facts: dict[str, Any] = {f"return/{name}": paid for name, paid in run.returns.items()}
-        facts |= {"steps": run.steps, "unreadable": wrong["unreadable"]}
-        facts |= {"illegal": wrong["illegal"], "truncated": run.truncated, "cut": run.cut}
+        facts |= {
+            "steps": run.steps,
+            "unreadable": wrong["unreadable"],
+            "illegal": wrong["illegal"],
+        }
+        facts |= {"truncated": run.truncated, "cut": run.cut}
         returns = {seats[name][0]: run.returns[name] for name in seats}
         payoffs = Payoffs(returns, tuple(run.rewards))
         return Outcome(score=score_of(game, run), facts=facts, payoffs=payoffs)
-
-    def _action(self, game: TextEnv, turn: EnvTurn, problem: Problem) -> tuple[Any]:
-        # The action that replaces an illegal one.
-        rng = key_rng("illegal", problem.id, turn.agent, turn.turn)
-        return (random_action(game.env.action_space(turn.agent), turn.mask, rng),)
 
 
 def score_of(game: TextEnv, run: EnvRun) -> float:

@@ -50,7 +50,7 @@ class GoldSurvey(NamedTuple):
     """Number of answers by sort, the most frequent first."""
     remarkable: list[GoldRow]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields as plain values."""
         return {"sorts": self.sorts, "remarkable": [row._asdict() for row in self.remarkable]}
 

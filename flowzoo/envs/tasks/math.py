@@ -18,11 +18,10 @@ import logging
 import math
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import count
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from functools import cache, partial
+from typing import ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.aliases import DataRecord
 from flowzoo.envs.readers.published import read_answer
@@ -43,12 +42,14 @@ from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    Names,
+    Records,
     RowPlace,
     Unusable,
     check_layout,
     data_source,
+    find_layout,
     first,
-    no_layout,
     objects,
     read_columns,
     text_of,
@@ -60,7 +61,6 @@ from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradabl
 from flowzoo.reward.math.published.statuses import published_statuses
 from flowzoo.reward.unknown import unknown_status
 from flowzoo.sandbox.tier import SandboxName
-from flowzoo.seeding import key_rng
 
 
 # Generated problems in five levels, each with its worked solution:
@@ -83,8 +83,7 @@ class StepMistake:
     delta: int
 
 
-@dataclass(frozen=True, slots=True)
-class MathInstance:
+class MathInstance(NamedTuple):
     """A generated problem: statement, final answer and worked solution of `steps` steps."""
 
     text: str
@@ -157,10 +156,6 @@ def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> Ma
     return chain.instance(f"Compute {texts[left]}{sign}{texts[right]}.", answer)
 
 
-def _level_2(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_two_operations, _four_operations))(rng, chain)
-
-
 def _two_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     kind = rng.choices(range(6), weights=(18, 18, 18, 18, 20, 8))[0]
     a, b, c, d = rng.randint(1, 99), rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 12)
@@ -217,10 +212,6 @@ def _level_3(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     return chain.instance(text, chain.step(f"x={product}/{factor}=", product // (factor or 1)))
 
 
-def _level_4(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_fractions, _quadratic, _system))(rng, chain)
-
-
 def _fractions(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     b, d = rng.randint(2, 15), rng.randint(2, 15)
     a, c = rng.randint(1, 3 * b), rng.randint(1, 3 * d)
@@ -251,10 +242,6 @@ def _system(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     low = chain.step(f"y={total}/{a + b}=", total // (a + b))
     high = chain.step(f"x={low}+({second})=", low + second)
     return chain.instance(text, chain.step(f"x+y={high}+({low})=", high + low))
-
-
-def _level_5(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    return rng.choice((_gcd, _lcm, _power, _divisors))(rng, chain)
 
 
 def _euclid(chain: SolutionWriter, a: int, b: int) -> int:
@@ -308,19 +295,21 @@ def _divisors(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     return chain.instance(f"How many positive divisors does {number} have?", count)
 
 
-LEVELS: dict[int, LevelGenerator] = {
-    1: _level_1,
-    2: _level_2,
-    3: _level_3,
-    4: _level_4,
-    5: _level_5,
+LEVELS: dict[int, tuple[LevelGenerator, ...]] = {
+    1: (_level_1,),
+    2: (_two_operations, _four_operations),
+    3: (_level_3,),
+    4: (_fractions, _quadratic, _system),
+    5: (_gcd, _lcm, _power, _divisors),
 }
 
 
 def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
     """Draw a problem of `level` (1 to 5); `mistake` makes its solution wrong."""
     # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
-    return LEVELS[level](rng, SolutionWriter(mistake))
+    kinds = LEVELS[level]
+    kind = rng.choice(kinds) if len(kinds) > 1 else kinds[0]
+    return kind(rng, SolutionWriter(mistake))
 
 
 class WorkedProblem(NamedTuple):
@@ -371,14 +360,14 @@ WORKED = (
 
 MathLayout = Literal["auto", "gsm8k", "math", "dapo", "gpqa", "plain"]
 
-_DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+_COLUMNS: dict[str, Names] = {  # in the order in which `auto` tries them
     "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
-    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
     "dapo": {
         "text": ("prompt",),
         "answer": ("reward_model.ground_truth", "answer"),
         "solution": (),
     },
+    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
     "gpqa": {"text": ("Question",), "answer": ("Correct Answer",), "solution": ()},
     "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
@@ -401,15 +390,16 @@ class MathRow:
 
 
 def math_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[MathRow]:
     """The rows of a mathematics file; see `rows.load`."""
     check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
-    names: dict[str, tuple[str, ...]] | None = None
+    names: Names | None = None
     rows = list[MathRow]()
     for line, where, record in objects(data, records):
         if names is None:
-            layout, names = _layout(where, record, layout, columns)
+            fits = partial(_fits, record=record)
+            layout, names = find_layout(where, record, layout, _COLUMNS, columns, fits)
         rows.append(_row(where, line, record, layout, names))
     wrapped = [row.remark.startswith(_READ_FROM) for row in rows]
     _note(data, "answers are read out of a wrapping", rows, wrapped)
@@ -431,28 +421,14 @@ def _note(data: str, subject: str, rows: Sequence[MathRow], chosen: Sequence[boo
         _log.warning("%s: %d of %d %s: %s", data, len(noted), len(rows), subject, examples)
 
 
-def _layout(
-    where: str, record: DataRecord, layout: str, columns: dict[str, str]
-) -> tuple[str, dict[str, tuple[str, ...]]]:
-    # The layout (told by the first record where it is `auto`) and its column names.
-    renamed = {key: (name,) for key, name in columns.items()}
-    candidates: list[str] = (
-        [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "gpqa", "plain"]
-    )
-    for name in candidates:
-        names = {**_DEFAULT_COLUMNS[name], **renamed}
-        text, answer = first(record, names["text"]), first(record, names["answer"])
-        solution = first(record, names["solution"])
-        is_marked = name != "gsm8k" or "####" in str(answer)
-        is_match = text is not None and is_marked and (answer is not None or solution is not None)
-        if is_match or layout != "auto":
-            return name, names
-    raise no_layout(where, record, _DEFAULT_COLUMNS, ("text", "answer"))
+def _fits(name: str, names: Names, record: DataRecord) -> bool:
+    # True if a record has the columns and the marks of a layout.
+    text, answer, solution = (first(record, names[key]) for key in ("text", "answer", "solution"))
+    is_marked = name != "gsm8k" or "####" in str(answer)
+    return text is not None and is_marked and (answer is not None or solution is not None)
 
 
-def _row(
-    where: str, line: int, record: DataRecord, layout: str, names: dict[str, tuple[str, ...]]
-) -> MathRow:
+def _row(where: str, line: int, record: DataRecord, layout: str, names: Names) -> MathRow:
     text = text_of(first(record, names["text"]))
     if text is None or not text.strip():
         raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")
@@ -593,15 +569,11 @@ class MathTask(DataTask[MathRow]):
             read_levels(self.level or 0, LEVELS)
             return
         object.__setattr__(self, "digest", self._source().digest)
-        if self.placeholders == "refused":
-            self._refuse_placeholders()
-
-    def _refuse_placeholders(self) -> None:
         rows = self._source().splits["all"]
         lost = [
             Unusable(row.line, f"{self.data}, line {row.line}: answer {row.gold!r} {_NO_ANSWER}.")
             for row in rows
-            if _NO_ANSWER in row.remark
+            if self.placeholders == "refused" and _NO_ANSWER in row.remark
         ]
         if lost:
             remedy = "Remove such rows, or keep them with --options placeholders=kept."
@@ -633,27 +605,18 @@ class MathTask(DataTask[MathRow]):
         meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        # Draw until the text belongs to `split`; the item depends only on its key.
-        assert self.level is not None
-        levels = read_levels(self.level, LEVELS)
-        level = levels[index % len(levels)]
-        for draw in count():
-            generated = generate(level, self._rng(level, split, index, draw))
-            if is_in(split, generated.text):
-                meta = {
-                    "source": f"level-{self.level}",
-                    "level": level,
-                    "solution": generated.solution,
-                    "draw": draw,
-                }
-                return Problem(
-                    self.name, split, self.seed, index, generated.text, generated.gold, meta
-                )
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        levels = read_levels(self.level or 1, LEVELS)
+        return (levels[index % len(levels)],)
 
-    def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
-        return key_rng("task", self.name, level, split, self.seed, index, draw)
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        [level] = self._drawn(index)
+        text, gold, solution, _ = generate(int(level), rng)
+        if not is_in(split, text):
+            return None
+        source = f"level-{self.level}"
+        meta = {"source": source, "level": level, "solution": solution, "draw": number}
+        return Problem(self.name, split, self.seed, index, text, gold, meta)
 
     def distinct(self, split: str) -> int | None:
         """All are counted for level 1; other levels have far more."""
@@ -717,7 +680,7 @@ class MathTask(DataTask[MathRow]):
 
     def _mistaken(self, problem: Problem, rng: random.Random) -> str:
         level, draw = problem.meta["level"], problem.meta["draw"]
-        key = (level, problem.split, problem.index, draw)
+        key = ((level,), problem.index, problem.split, draw)
         steps = generate(level, self._rng(*key)).steps
         for _ in range(16):
             mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import random
 import re
 import sys
 import zlib
@@ -26,6 +27,7 @@ from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
 from flowzoo.sandbox.tier import check_sandbox
+from flowzoo.seeding import key_rng
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
 
 
+NumberedRecord = tuple[int, object]  # a line of a file, from 1, and what is on it
+Records = Iterable[NumberedRecord]
 RowPlace: TypeAlias = Mapping[str, object]
 """Name of the source and line of a row, which are part of the `meta` of its problem."""
 
@@ -103,7 +107,7 @@ def read_published(data: str) -> Published:
     )
 
 
-def published_rows(data: str) -> Iterator[tuple[int, Any]]:
+def published_rows(data: str) -> Iterator[NumberedRecord]:
     """Rows of a data set with their numbers in the split, from 1."""
     source = read_published(data)
     try:
@@ -118,8 +122,14 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
     except FlowzooError:
         raise
     except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
+        remedy = ""
+        if source.folder is None and isinstance(error, OSError | httpx.HTTPError):
+            remedy = (
+                " If this machine cannot reach the hub: on one that can, run `hf download "
+                f"--repo-type dataset {source.location} --local-dir FOLDER`, bring the folder here "
+                "and name it instead."
+            )
         message = str(error).rstrip(".")
-        remedy = _remedy(source) if isinstance(error, OSError | httpx.HTTPError) else ""
         raise DataError(f"dataset {data!r} could not be loaded: {message}.{remedy}") from error
 
 
@@ -161,21 +171,12 @@ def _check_commit(data: str, source: Published, builder: Any) -> None:
         )
 
 
-def _remedy(source: Published) -> str:
-    if source.folder is not None:
-        return ""
-    return (
-        " If this machine cannot reach the hub: on one that can, run `hf download --repo-type "
-        f"dataset {source.location} --local-dir FOLDER`, bring the folder here and name it instead."
-    )
-
-
 SEPARATORS = {".csv": ",", ".tsv": "\t"}  # cell separator by suffix of a file
 
 
-def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
+def table_records(file: str, content: bytes, separator: str) -> Iterator[NumberedRecord]:
     """The rows of a table with the lines on which they begin."""
-    rows = _rows(file, content, separator)
+    rows = iter(_rows(file, content, separator))
     line, header = next(rows, (1, []))
     names = [name.strip() for name in header]
     _check_header(f"{file}, line {line}", names, separator)
@@ -185,29 +186,28 @@ def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[i
         yield line, {name: cell or None for name, cell in zip(names, cells, strict=True)}
 
 
-def _rows(file: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(file: str, content: bytes, separator: str) -> list[tuple[int, list[str]]]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{file}, line {line}: no UTF-8 ({error}).") from error
     most = csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows, line = list[tuple[int, list[str]]](), 1
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        table_rows, line = list[tuple[int, list[str]]](), 1
-        try:
-            for cells in reader:
-                if cells:
-                    table_rows.append((line, cells))
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(
-                f"{file}, line {line}: not a table row ({error}): a cell with quotes must be "
-                'quoted, with each inner quote doubled, as in "a ""word"""'
-            ) from error
+        for cells in reader:
+            if cells:
+                rows.append((line, cells))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{file}, line {line}: not a table row ({error}): a cell with quotes must be "
+            'quoted, with each inner quote doubled, as in "a ""word"""'
+        ) from error
     finally:
         csv.field_size_limit(most)
-    yield from table_rows
+    return rows
 
 
 def _check_header(where: str, names: list[str], separator: str) -> None:
@@ -238,6 +238,7 @@ def _wrong_count(cells: list[str], names: list[str]) -> str:
 
 # Pairs (key of a layout, name of its column); a dot descends into a mapping.
 Columns = tuple[tuple[str, str], ...]
+Names = Mapping[str, tuple[str, ...]]  # key of a layout -> the columns that may hold it
 
 
 class HasText(Protocol):
@@ -253,9 +254,7 @@ R = TypeVar("R", bound=HasText)
 HELD_OUT = frozenset({"validation", "test"})
 # Converts numbered records to rows: `(data, records, layout, columns)`; raises `DataError` at an
 # invalid record, or yields an `Unusable` instead.
-Reader = Callable[
-    [str, Iterable[tuple[int, Any]], str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"
-]
+Reader = Callable[[str, Records, str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +426,7 @@ def read_columns(value: object) -> Columns:
     )
 
 
-def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
+def _read_file(path: Path) -> Records:
     suffix = Path(path.stem if path.suffix == ".gz" else path).suffix.lower()
     if suffix == ".parquet" and path.suffix != ".gz":
         return _read_parquet(path)
@@ -446,7 +445,7 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path}: not a readable gzip file ({error}).") from error
 
 
-def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_json(path: Path) -> Iterator[NumberedRecord]:
     # The objects of a file, one per line, or the items of its only array. Other lines are
     # `Unusable`.
     content = _content(path)
@@ -475,7 +474,7 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
             )
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_parquet(path: Path) -> Iterator[NumberedRecord]:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -500,20 +499,28 @@ def check_layout(
             raise unknown("column key", key, keys_known)
 
 
-def no_layout(
+def find_layout(
     where: str,
-    record: Mapping[str, object],
-    layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
-    needed: Sequence[str],
-) -> DataError:
-    """Make the error for a file whose first record fits none of `layouts`."""
+    record: DataRecord,
+    layout: str,
+    layouts: Mapping[str, Names],
+    columns: Mapping[str, str],
+    fits: Callable[[str, Names], bool],
+) -> tuple[str, Names]:
+    """The layout, told by the first record where it is `auto`, and the names of its columns."""
+    renamed = {key: (name,) for key, name in columns.items()}
+    for name in layouts if layout == "auto" else (layout,):
+        names = {**layouts[name], **renamed}
+        if layout != "auto" or fits(name, names):
+            return name, names
     expected = "; ".join(
         f"{name}: " + ", ".join(column for group in groups.values() for column in group)
         for name, groups in layouts.items()
     )
+    needed = [*next(iter(layouts.values()))][:2]
     assignments = ",".join(f"{key}:COLUMN" for key in needed)
     mapping = ", ".join(f"{key!r}: ..." for key in needed)
-    return DataError(
+    raise DataError(
         f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; or name "
         f"them with --options columns={assignments} (in Python columns={{{mapping}}})."
     )
@@ -529,7 +536,7 @@ def listed(value: object) -> Any:
     return value
 
 
-def objects(data: str, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, str, DataRecord]]:
+def objects(data: str, records: Records) -> Iterator[tuple[int, str, DataRecord]]:
     """Line number, location for messages, and record, for records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"
@@ -588,6 +595,8 @@ class DataTask(Task, Generic[N]):
     """Options of the generator, which files do not have."""
     of_file: ClassVar[tuple[str, ...]] = ("layout", "columns", "digest")
     """Options that describe a file."""
+    most_draws: ClassVar[int] = 10_000
+    """Draws for one problem of a split; if all fail, the options leave too few problems."""
 
     # Fields of the tasks, which are frozen dataclasses.
     @property
@@ -614,8 +623,30 @@ class DataTask(Task, Generic[N]):
         """The problem of a row; `where` is part of its `meta`."""
 
     @abstractmethod
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        """Options that determine the generated problem `index`: part of its key."""
+
+    @abstractmethod
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        """Draw `number` (from 0) of problem `index`; None if it failed or is not in `split`."""
+
+    def _rng(
+        self, drawn: tuple[int | str, ...], index: int, split: str, number: int
+    ) -> random.Random:
+        return key_rng("task", self.name, *drawn, split, self.seed, index, number)
+
     def _generate(self, index: int, split: str) -> Problem:
-        """Generated problem `index` of `split`, a function of its key."""
+        # Draw until a problem belongs to `split` by its hash; it depends only on its key.
+        drawn = self._drawn(index)
+        for number in range(self.most_draws):
+            problem = self._draw(self._rng(drawn, index, split, number), index, split, number)
+            if problem is not None:
+                return problem
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.drawn_by)
+        raise UsageError(
+            f"{self.name}: no problem for split {split!r} in {self.most_draws} draws with "
+            f"{options}: choose options with more problems."
+        )
 
     def __post_init__(self) -> None:
         plain_integers(self)

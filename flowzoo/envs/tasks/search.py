@@ -24,11 +24,10 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -37,6 +36,7 @@ from flowzoo.envs.script import GradeResult, Passage, SearchResult
 from flowzoo.envs.tasks.rows import (
     DataSource,
     DataTask,
+    Records,
     RowPlace,
     data_source,
     listed,
@@ -203,18 +203,6 @@ _WORD = re.compile(r"\w+")
 LONGEST_QUERY = 1_000  # characters of a query that a retriever uses
 
 
-class Retriever(Protocol):
-    """Interface of a retriever."""
-
-    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
-        """The `k` best passages for each query.
-
-        Raises:
-            RetrieverError: the retriever failed.
-        """
-        ...
-
-
 def words(text: str) -> list[str]:
     """The tokens of a passage or a query: lower-case words, no stop words, no stemming."""
     return _WORD.findall(text.lower())
@@ -229,11 +217,6 @@ def best_places(scores: np.ndarray, k: int) -> np.ndarray:
         cut = len(places) - k
         places = places[matching >= np.partition(matching, cut)[cut]]
     return places[np.argsort(-scores[places], kind="stable")][:k]
-
-
-def score(value: float) -> float:
-    """A score rounded for logs, which keeps transcripts short."""
-    return round(value, 4)
 
 
 class Bm25:
@@ -271,18 +254,16 @@ class Bm25:
         scores = np.asarray(self._index.get_scores_from_ids(tokens))
         return SearchResult(
             tuple(
-                Passage(
-                    self._passages[position][0],
-                    self._passages[position][1],
-                    score(scores[position].item()),
-                )
-                for position in best_places(scores, k).tolist()
+                Passage(*self._passages[int(position)], round(scores[position].item(), 4))
+                for position in best_places(scores, k)
             )
         )
 
 
 Field = Literal["queries", "query"]
 BATCH = 256  # most queries per request
+TIMEOUT_S, ATTEMPTS = 30.0, 3  # of a request
+PAUSE_S = 0.5  # before the second attempt; doubled after each attempt
 _LARGEST = 64 * 2**20  # bytes of a response that are read
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -319,7 +300,7 @@ class HttpRetriever:
     """Retriever on a server; transient failures are retried, then raised.
 
     Raises:
-        UsageError: a URL that is not http(s), an unknown field, or a number out of range.
+        UsageError: a URL that is not http(s), or an unknown field.
     """
 
     url: str
@@ -327,22 +308,11 @@ class HttpRetriever:
     field: Field = "queries"
     """`queries`: up to 256 queries per request. `query`: one per request, for servers that need
     it."""
-    timeout_s: float = 30.0
-    """Read timeout in seconds."""
-    attempts: int = 3
-    """Number of attempts before a failure is raised."""
-    pause_s: float = 0.5
-    """Seconds before the second attempt; doubled after each attempt."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
         check_choice("field of a retriever", self.field, Field)
-        if self.timeout_s <= 0 or self.attempts < 1 or self.pause_s < 0:
-            raise UsageError(
-                f"retriever: timeout_s > 0, attempts >= 1 and pause_s >= 0 are needed, got "
-                f"{self.timeout_s}, {self.attempts} and {self.pause_s}"
-            )
 
     def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
         """The server's `k` best passages for each query, in its order.
@@ -368,32 +338,27 @@ class HttpRetriever:
         request = urllib.request.Request(
             self.url, body, {"Content-Type": "application/json"}, method="POST"
         )
-        for attempt in range(1, self.attempts + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
-                with _OPENER.open(request, timeout=self.timeout_s) as response:
+                with _OPENER.open(request, timeout=TIMEOUT_S) as response:
                     raw = response.read(_LARGEST + 1)
                 if len(raw) > _LARGEST:
                     raise RetrieverError(f"{self.url}: a response of over {_LARGEST} bytes")
                 return raw
             except (OSError, http.client.HTTPException) as error:
-                self._check_transient(error, attempt)
-                time.sleep(self.pause_s * 2 ** (attempt - 1))
+                code = error.code if isinstance(error, urllib.error.HTTPError) else None
+                is_final = code is not None and code < 500 and code != 429
+                if is_final or attempt == ATTEMPTS:
+                    what = f"status {code}" if code is not None else repr(error)
+                    raise RetrieverError(
+                        f"the retriever at {self.url} failed {attempt} time(s), last with {what}. "
+                        "Check that the server runs and follows the /retrieve contract."
+                    ) from error
+                time.sleep(PAUSE_S * 2 ** (attempt - 1))
         raise AssertionError("the last attempt returns or raises")
-
-    def _check_transient(self, error: Exception, attempt: int) -> None:
-        code = error.code if isinstance(error, urllib.error.HTTPError) else None
-        is_final = code is not None and code < 500 and code != 429
-        if not is_final and attempt < self.attempts:
-            return
-        what = f"status {code}" if code is not None else repr(error)
-        raise RetrieverError(
-            f"the retriever at {self.url} failed {attempt} time(s), last with {what}. Check that "
-            "the server runs and follows the /retrieve contract."
-        ) from error
 
 
 _ANSWERS = ("golden_answers", "answers", "answer")
-Records = Iterable[tuple[int, Any]]
 
 
 class QuestionRow(NamedTuple):
@@ -444,18 +409,12 @@ def passage_rows(
 ) -> Iterator[PassageRow]:
     """Read passages; the only layout has fixed column names."""
     for _, where, record in objects(data, records):
-        text, name = _passage_text(record), record.get("id")
-        if text is None or not isinstance(name, str | int):
+        text, name = record.get("contents"), record.get("id")
+        if not isinstance(text, str) and isinstance(record.get("text"), str):
+            text = f"{record.get('title', '')}\n{record['text']}".strip()
+        if not isinstance(text, str) or not isinstance(name, str | int):
             raise DataError(f"{where}: expected `id` and `contents` (or `title` and `text`).")
         yield PassageRow(str(name), text)
-
-
-def _passage_text(record: Mapping[str, Any]) -> str | None:
-    if isinstance(record.get("contents"), str):
-        return record["contents"]
-    if isinstance(record.get("text"), str):
-        return f"{record.get('title', '')}\n{record['text']}".strip()
-    return None
 
 
 @lru_cache(maxsize=2)
@@ -576,20 +535,15 @@ class SearchTask(DataTask[QuestionRow]):
         digest = self.digest.partition(":")[0]
         return data_source(str(self.data), question_rows, digest=digest)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        # Draw until the question belongs to `split` by its hash, as in all tasks.
-        hops = read_levels(self.level or 0, HOPS)
-        level, world = hops[index % len(hops)], self._world(split)
-        for draw in count():
-            rng = key_rng("task", self.name, level, split, self.seed, index, draw)
-            question = draw_question(world, level, rng)
-            if is_in(split, question.text):
-                return self._make_problem(question, world, level, split, index)
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        levels = read_levels(self.level or 0, HOPS)
+        return (levels[index % len(levels)],)
 
-    def _make_problem(
-        self, question: Question, world: World, level: int, split: str, index: int
-    ) -> Problem:
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        [level], world = self._drawn(index), self._world(split)
+        question = draw_question(world, int(level), rng)
+        if not is_in(split, question.text):
+            return None
         gold = question.path[-1]
         meta = {
             "source": f"level-{self.level}-{self.passages}",
@@ -651,7 +605,7 @@ class SearchTask(DataTask[QuestionRow]):
                 results[position] = result
         return results
 
-    def index(self, split: str) -> Retriever:
+    def index(self, split: str) -> Bm25:
         if self.corpus is not None:
             return corpus_index(self.corpus, self.digest.partition(":")[2])
         return world_index(self.seed, split, self.passages or 0)

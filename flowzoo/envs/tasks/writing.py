@@ -24,22 +24,28 @@ from __future__ import annotations
 import json
 import random
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import GradeResult
-from flowzoo.envs.tasks.rows import DataSource, DataTask, RowPlace, data_source, first, objects
+from flowzoo.envs.tasks.rows import (
+    DataSource,
+    DataTask,
+    Records,
+    RowPlace,
+    data_source,
+    first,
+    objects,
+)
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, sentences, structure
-from flowzoo.seeding import key_rng
 
 WritingReward = Literal["grounded", "published"]
 COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
@@ -90,7 +96,7 @@ class SourceRow(NamedTuple):
 
 
 def source_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[SourceRow]:
     """Read one text per row, from the column set as `text` or the first known one."""
     names = (columns["text"],) if "text" in columns else COLUMNS
@@ -149,14 +155,15 @@ class WritingTask(DataTask[SourceRow]):
     def _of_row(self, row: SourceRow, index: int, split: str, where: RowPlace) -> Problem:
         return Problem(self.name, split, self.seed, index, row.text, "", where)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        for number in count():
-            key = ("task", self.name, self.form, split, self.seed, index, number)
-            draft = draw(self.form, key_rng(*key))
-            if is_in(split, draft.source):
-                meta = {"source": self.form, "solution": join_texts(draft.first, draft.second)}
-                return Problem(self.name, split, self.seed, index, draft.source, draft.first, meta)
-        raise AssertionError("unreachable")
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
+        return (self.form,)
+
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        source, first, second = draw(self.form, rng)
+        if not is_in(split, source):
+            return None
+        meta = {"source": self.form, "solution": join_texts(first, second)}
+        return Problem(self.name, split, self.seed, index, source, first, meta)
 
     def prompt(self, problem: Problem) -> str:
         return f"{problem.text}\n\n{INSTRUCTIONS[self.form][0]}"

@@ -20,99 +20,40 @@ from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.tasks.golds import GoldSurvey
 from flowzoo.envs.tasks.task import Task
-from flowzoo.envs.testing.author_checks import (
-    CreditTraits,
-    check_credit,
-    check_declared,
-    check_methods,
-    check_yields,
-    credit_traits,
-)
-from flowzoo.envs.testing.playthrough import (
-    HOSTILE,
-    advance,
-    guard,
-    play_out,
-    problem_at,
-    sampled_reply,
-    strict_warnings,
-)
-from flowzoo.envs.testing.slow_replies import check_ends, check_parsers
+from flowzoo.envs.testing import author_checks, slow_replies, workflow_checks
+from flowzoo.envs.testing.author_checks import CreditTraits, credit_traits
+from flowzoo.envs.testing.playthrough import HOSTILE, advance, guard, play_out, problem_at
 from flowzoo.envs.testing.task_checks import TASK_CHECKS
-from flowzoo.envs.testing.workflow_checks import (
-    check_api,
-    check_budget,
-    check_forks,
-    check_gold_leaks,
-    check_hostile,
-    check_isolation,
-    check_parallel,
-    check_phase_leaks,
-    check_processes,
-    check_returns,
-    check_seeds,
-    check_solo,
-    check_truth_blindness,
-)
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [
-    "CHECKS",
-    "HOSTILE",
-    "TASK_CHECKS",
-    "CreditTraits",
-    "advance",
-    "check_api",
-    "check_budget",
-    "check_credit",
-    "check_declared",
-    "check_ends",
-    "check_forks",
-    "check_gold_leaks",
-    "check_hostile",
-    "check_isolation",
-    "check_methods",
-    "check_parallel",
-    "check_parsers",
-    "check_phase_leaks",
-    "check_processes",
-    "check_returns",
-    "check_seeds",
-    "check_solo",
-    "check_task",
-    "check_truth_blindness",
-    "check_workflow",
-    "check_yields",
-    "credit_traits",
-    "guard",
-    "play_out",
-    "problem_at",
-    "sampled_reply",
-    "strict_warnings",
-]
+    "CHECKS", "HOSTILE", "TASK_CHECKS", "CreditTraits", "advance", "check_task", "check_workflow",
+    "credit_traits", "guard", "play_out", "problem_at",
+]  # fmt: skip
 
 CHECKS = (
-    check_declared,
-    check_yields,
-    check_ends,  # first, since the others are slow with a script that does not end
-    check_methods,
-    check_parsers,
-    check_credit,
-    check_forks,  # before the others, which say less about an impure script
-    check_api,
-    check_parallel,
-    check_solo,
-    check_hostile,
-    check_phase_leaks,
-    check_gold_leaks,
-    check_truth_blindness,
-    check_seeds,
-    check_processes,
-    check_returns,
-    check_budget,
-    check_isolation,
+    author_checks.check_declared,
+    author_checks.check_yields,
+    slow_replies.check_ends,  # first, since the others are slow with a script that does not end
+    author_checks.check_methods,
+    slow_replies.check_parsers,
+    author_checks.check_credit,
+    workflow_checks.check_forks,  # before the others, which say less about an impure script
+    workflow_checks.check_api,
+    workflow_checks.check_solo,
+    workflow_checks.check_hostile,
+    workflow_checks.check_phase_leaks,
+    workflow_checks.check_gold_leaks,
+    workflow_checks.check_truth_blindness,
+    workflow_checks.check_seeds,
+    workflow_checks.check_processes,
+    workflow_checks.check_returns,
+    workflow_checks.check_budget,
+    workflow_checks.check_isolation,
 )
 """All checks, in the order of `check_workflow`."""
+_CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
+"""Pickled tasks that have passed in `check_workflow`, since many workflows share a task."""
 
 
 def check_workflow(workflow: Workflow) -> CreditTraits:
@@ -128,7 +69,14 @@ def check_workflow(workflow: Workflow) -> CreditTraits:
     if workflow.needs_judge and workflow.judge is None:
         workflow = replace(workflow, judge=scripted_judge)
     if not isinstance(workflow.task, ResetTask):  # external rewards are grades
-        _check_task_once(workflow.task)
+        seen = _CHECKED.setdefault(type(workflow.task), set())
+        try:
+            state = pickle.dumps(workflow.task)
+        except Exception:
+            state = b""  # reported by check_task
+        if state not in seen:
+            check_task(workflow.task)
+            seen.add(state)
     for check in CHECKS:
         _run_check(workflow.name, check, workflow)
     return credit_traits(workflow)
@@ -148,21 +96,6 @@ def check_task(task: Task) -> GoldSurvey | None:
     for check in TASK_CHECKS:
         _run_check(f"task {task.name}", check, task)
     return task.golds()
-
-
-_CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
-"""Pickled tasks that have passed in `check_workflow`, since many workflows share a task."""
-
-
-def _check_task_once(task: Task) -> None:
-    seen = _CHECKED.setdefault(type(task), set())
-    try:
-        state = pickle.dumps(task)
-    except Exception:
-        state = b""  # reported by check_task
-    if state not in seen:
-        check_task(task)
-        seen.add(state)
 
 
 def _run_check(name: str, check: Callable[[Any], None], subject: object) -> None:

@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -64,7 +64,9 @@ class CreditTraits(NamedTuple):
 def credit_traits(workflow: Workflow) -> CreditTraits:
     """Play some episodes, and see which of their replies have scores."""
     counts: dict[str, list[bool]] = {role: [] for role in workflow.role_counts()}
-    episodes = [*expert_episodes(workflow, EPISODES, 0.5), *_random_episodes(workflow)]
+    episodes = [*expert_episodes(workflow, EPISODES, 0.5)]
+    for number in range(EPISODES):
+        episodes.append(play_out(Episode(workflow, problem_at(workflow, number)), "credit", number))
     for episode in episodes:
         paid = episode.finished().payoffs is not None
         for turn in episode.turns:
@@ -154,11 +156,6 @@ def check_methods(workflow: Workflow) -> None:
     if workflow.needs_judge:  # an unreadable verdict has no score
         for _ in expert_episodes(replace(workflow, judge=lambda _: ""), EPISODES, 0.5):
             pass
-
-
-def _random_episodes(workflow: Workflow) -> Iterator[Episode]:
-    for number in range(EPISODES):
-        yield play_out(Episode(workflow, problem_at(workflow, number)), "credit", number)
 
 
 def check_yields(workflow: Workflow) -> None:

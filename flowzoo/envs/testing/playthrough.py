@@ -7,13 +7,14 @@ import gc
 import inspect
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.api.aec import Guard, WorkflowEnv
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
@@ -105,39 +106,43 @@ def problem_at(workflow: Workflow, number: int) -> Problem:
     return workflow.task.problem(number % size if size else number)
 
 
-def play_out(episode: Episode, *key: str | int) -> Episode:
-    """Reply to every open turn with plausible replies as a function of `key`."""
+def play_with(episode: Episode, respond: Callable[[Turn], str]) -> Episode:
+    """Reply to every open turn, as `respond` says, until the episode is done."""
     advance(episode)
     while not episode.done:
         for turn in episode.waiting:
-            text = sampled_reply(episode.workflow, *key, turn.agent, turn.turn)
-            episode.reply(turn.agent, text)
+            episode.reply(turn.agent, respond(turn))
         advance(episode)
     return episode
+
+
+def play_out(episode: Episode, *key: str | int) -> Episode:
+    """Reply to every open turn with plausible replies as a function of `key`."""
+    workflow = episode.workflow
+    return play_with(episode, lambda turn: sampled_reply(workflow, *key, turn.agent, turn.turn))
 
 
 def expert_episodes(workflow: Workflow, count: int, skill: float = 1.0) -> Iterator[Episode]:
     """Finished episodes of scripted experts, whose replies are right with probability `skill`."""
     for number in range(count):
         problem = problem_at(workflow, number)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem, skill, number)
-        advance(episode)
-        while not episode.done:
-            for turn in episode.waiting:
-                role = workflow.agents[turn.agent][0]
-                try:
-                    reply: object = respond(role, turn.observe())
-                except (TypeError, AttributeError, LookupError) as error:
-                    fault = f"{method_place(type(workflow).expert)}: expert() raised {error!r}"
-                    raise AssertionError(f"{fault} for {role}") from error
-                require(
-                    isinstance(reply, str),
-                    f"{method_place(type(workflow).expert)}: expert() must return a text, got "
-                    f"{type(reply).__name__} for {role}",
-                )
-                episode.reply(turn.agent, str(reply))
-            advance(episode)
-        yield episode
+        expert = workflow.responder(problem, skill, number)
+
+        def respond(turn: Turn, expert: Callable[..., object] = expert) -> str:
+            role = workflow.agents[turn.agent][0]
+            try:
+                reply = expert(role, turn.observe())
+            except (TypeError, AttributeError, LookupError) as error:
+                fault = f"{method_place(type(workflow).expert)}: expert() raised {error!r}"
+                raise AssertionError(f"{fault} for {role}") from error
+            require(
+                isinstance(reply, str),
+                f"{method_place(type(workflow).expert)}: expert() must return a text, got "
+                f"{type(reply).__name__} for {role}",
+            )
+            return str(reply)
+
+        yield play_with(Episode(workflow, problem), respond)
 
 
 def expert_roles(workflow: Workflow) -> set[str]:

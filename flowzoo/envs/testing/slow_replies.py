@@ -7,19 +7,19 @@ import signal
 import string
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
-    advance,
     expert_replies,
     play_out,
+    play_with,
     problem_at,
     require,
     sampled_reply,
@@ -40,14 +40,7 @@ def time_limit(subject: str, seconds: float) -> Iterator[None]:
 
     The clock is the thread's, so a busy machine or other threads do not shorten the limit. Regular
     expressions are interrupted too: Python's `re` checks for signals while it matches. There is no
-    limit outside the main thread or without such timers (Windows).
-
-    Args:
-        subject: name of the function, for the message.
-        seconds: the limit.
-
-    Raises:
-        AssertionError: the limit was exceeded.
+    limit outside the main thread or without such timers (Windows). The error names `subject`.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
@@ -115,23 +108,23 @@ def check_parsers(workflow: Workflow) -> None:
     """
     problem = problem_at(workflow, 0)
     replies = (*expert_replies(workflow.task, problem), sampled_reply(workflow, "parsers"))
-    episode, seen = Episode(workflow, problem), set[tuple[str, str]]()
-    advance(episode)
-    while not episode.done:
-        for turn in episode.waiting:
-            role = workflow.agents[turn.agent][0]
-            parsers = [parser for parser in (turn.parse, turn.lenient) if parser is not None]
-            for name, parser in zip(map(function_name, parsers), parsers, strict=True):
-                if (role, name) not in seen:
-                    subject = f"the parser {name} of {turn.agent}"
-                    read_all(subject, parser, replies)
-                    _check_values(subject, parser, (*replies, *workflow.samples()))
+    seen = set[tuple[str, str]]()
+
+    def respond(turn: Turn) -> str:
+        role = workflow.agents[turn.agent][0]
+        for parser in filter(None, (turn.parse, turn.lenient)):
+            name = function_name(parser)
+            if (role, name) not in seen:
                 seen.add((role, name))
-            episode.reply(turn.agent, sampled_reply(workflow, "parsers", turn.call))
-        advance(episode)
+                subject = f"the parser {name} of {turn.agent}"
+                read_all(subject, parser, replies)
+                _check_values(subject, parser, (*replies, *workflow.samples()))
+        return sampled_reply(workflow, "parsers", turn.call)
+
+    play_with(Episode(workflow, problem), respond)
 
 
-def _check_values(subject: str, parser: Any, replies: Sequence[str]) -> None:
+def _check_values(subject: str, parser: Callable[[str], object], replies: Sequence[str]) -> None:
     require(parser("") is not False, f"{subject} reads an empty reply as False: return None")
     for reply in replies:
         first, again = parser(reply), parser(reply)
@@ -149,7 +142,7 @@ def check_readers(task: Task) -> None:
         read_all(f"{name}()", getattr(task, name), expert_replies(task, problem) or [""])
 
 
-def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
+def read_all(subject: str, parser: Callable[[str], object], replies: Sequence[str]) -> None:
     """Run a parser on hostile replies and repetitions that start like `replies`."""
     texts = chain(HOSTILE.values(), *map(repetitions, replies))
     for text in dict.fromkeys(map(strip_thinking, texts)):

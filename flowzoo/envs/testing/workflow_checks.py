@@ -24,7 +24,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.external.workflow import ResetTask
-from flowzoo.envs.script import Effect, EffectResult, Grade, GradeResult, Run, RunCase, RunResult
+from flowzoo.envs.script import Effect, Grade, GradeResult, Run, RunCase, RunResult
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
@@ -48,25 +48,21 @@ STEP_S = 20.0  # most CPU seconds of this process for a step after a hostile rep
 
 
 def check_api(workflow: Workflow, cycles: int = 200) -> None:
-    """Run PettingZoo's `api_test`, `seed_test` and `render_test`, with warnings as errors."""
-    from pettingzoo.test import api_test, render_test, seed_test
+    """Run PettingZoo's tests, with warnings as errors.
+
+    These are `api_test`, `seed_test` and `render_test`, and for simultaneous workflows
+    `parallel_api_test` and `parallel_seed_test`.
+    """
+    from pettingzoo import test
 
     with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
-        api_test(guard(workflow), num_cycles=cycles)
-        seed_test(lambda: guard(workflow), num_cycles=cycles)
+        test.api_test(guard(workflow), num_cycles=cycles)
+        test.seed_test(lambda: guard(workflow), num_cycles=cycles)
         # The stub says `() -> Env`, but render_test passes the render mode by keyword.
-        render_test(partial(guard, workflow))  # type: ignore[arg-type]
-
-
-def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
-    """Run PettingZoo's `parallel_api_test` and `parallel_seed_test` on simultaneous workflows."""
-    if not workflow.simultaneous:
-        return
-    from pettingzoo.test import parallel_api_test, parallel_seed_test
-
-    with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
-        parallel_api_test(ParallelWorkflowEnv(workflow), num_cycles=cycles)
-        parallel_seed_test(lambda: ParallelWorkflowEnv(workflow), num_cycles=cycles)
+        test.render_test(partial(guard, workflow))  # type: ignore[arg-type]
+        if workflow.simultaneous:
+            test.parallel_api_test(ParallelWorkflowEnv(workflow), num_cycles=60)
+            test.parallel_seed_test(lambda: ParallelWorkflowEnv(workflow), num_cycles=60)
 
 
 def check_solo(workflow: Workflow) -> None:
@@ -158,10 +154,9 @@ def play_pinned(workflow: Workflow, problem: Problem, number: int, truth: random
     episode = Episode(workflow, problem, "pinned")
     while not episode.done:
         if episode.effects:
-            results: list[EffectResult] = [
-                pin_result(workflow, problem, effect, truth) for effect in episode.effects
-            ]
-            episode.resolve(results)
+            episode.resolve(
+                [pin_result(workflow, problem, effect, truth) for effect in episode.effects]
+            )
             continue
         for turn in episode.waiting:
             episode.reply(turn.agent, sampled_reply(workflow, "pinned", number, turn.call))

@@ -29,6 +29,7 @@ from flowzoo.envs.tasks import SPLITS, make_task
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.search import SearchTask
+from flowzoo.envs.testing import slow_replies, workflow_checks
 from flowzoo.envs.workflows.single import Single
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -242,20 +243,20 @@ class OneProblem(MathTask):
 PAID = EpisodeRecord("", "", "", "", "", "", 1.0, None, True, {}, {"a": 1.0})
 
 BAD: list[tuple[type[Workflow], dict[str, Any], Callable[..., Any], str]] = [
-    (ShowsGold, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
-    (ShowsGoldLate, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
-    (ShowsSolution, {}, suite.check_gold_leaks, "judge_0 was shown the gold answer"),
-    (LengthOfGold, {}, suite.check_gold_leaks, "a prompt depends on the gold answer"),
-    (StopsWhenRight, {}, suite.check_truth_blindness, "depends on grades"),
-    (PicksTheRightOne, {}, suite.check_truth_blindness, "depends on grades"),
+    (ShowsGold, {}, workflow_checks.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (ShowsGoldLate, {}, workflow_checks.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (ShowsSolution, {}, workflow_checks.check_gold_leaks, "judge_0 was shown the gold answer"),
+    (LengthOfGold, {}, workflow_checks.check_gold_leaks, "a prompt depends on the gold answer"),
+    (StopsWhenRight, {}, workflow_checks.check_truth_blindness, "depends on grades"),
+    (PicksTheRightOne, {}, workflow_checks.check_truth_blindness, "depends on grades"),
     (
         RaisesOnLongNumbers,
         {},
-        suite.check_parsers,
+        slow_replies.check_parsers,
         "the parser .*number of judge_0 raised ValueError",
     ),
-    (RaisesOnSilence, {}, suite.check_hostile, "the judge said nothing"),
-    (Counts, {}, suite.check_forks, "must not use clocks, globals"),
+    (RaisesOnSilence, {}, workflow_checks.check_hostile, "the judge said nothing"),
+    (Counts, {}, workflow_checks.check_forks, "must not use clocks, globals"),
 ]
 
 
@@ -269,23 +270,33 @@ def test_the_right_check_catches_a_bad_workflow(kind, options, check, message):
 @pytest.mark.parametrize(
     ("kind", "options", "check", "message"),
     [
-        (ShowsHiddenTests, {"task": CodeTask()}, suite.check_gold_leaks, "was shown the gold"),
+        (
+            ShowsHiddenTests,
+            {"task": CodeTask()},
+            workflow_checks.check_gold_leaks,
+            "was shown the gold",
+        ),
         (
             StopsOnHiddenTests,
             {"task": CodeTask()},
-            suite.check_truth_blindness,
+            workflow_checks.check_truth_blindness,
             "depends on grades",
         ),
-        (SearchesGold, {"task": SEARCH}, suite.check_gold_leaks, "depends on the gold"),
-        (TwoAtATime, {}, suite.check_parallel, "is declared as simultaneous"),
-        (Single, {"task": MixedUp()}, suite.check_isolation, "ends differently among others"),
-        (Counts, {}, suite.check_seeds, "two runs with equal seeds differ"),
-        (Remembers, {}, suite.check_isolation, "judge_0 saw text of another episode"),
-        (Uneven, {"task": OneProblem()}, suite.check_seeds, "different seeds are equal"),
+        (SearchesGold, {"task": SEARCH}, workflow_checks.check_gold_leaks, "depends on the gold"),
+        (TwoAtATime, {}, workflow_checks.check_api, "is declared as simultaneous"),
+        (
+            Single,
+            {"task": MixedUp()},
+            workflow_checks.check_isolation,
+            "ends differently among others",
+        ),
+        (Counts, {}, workflow_checks.check_seeds, "two runs with equal seeds differ"),
+        (Remembers, {}, workflow_checks.check_isolation, "judge_0 saw text of another episode"),
+        (Uneven, {"task": OneProblem()}, workflow_checks.check_seeds, "different seeds are equal"),
         (
             Uneven,
             {"credit": lambda parts: float(next(STATE["count"]))},
-            suite.check_seeds,
+            workflow_checks.check_seeds,
             "two runs with equal seeds differ",
         ),
     ],
@@ -386,7 +397,7 @@ def test_a_workflow_of_a_function_is_told_where_to_stand():
         pass
 
     with pytest.raises(AssertionError, match=r"cannot be pickled .* at the top level of a module"):
-        suite.check_forks(Within(task=MathTask()))
+        workflow_checks.check_forks(Within(task=MathTask()))
 
 
 def test_the_checks_of_a_task_are_those_of_every_workflow_on_it():
@@ -410,10 +421,10 @@ def test_an_environment_that_leaks_a_mates_reply_is_caught(monkeypatch, late):
         return {"messages": [*turn.observe(), {"role": "user", "content": str(output)}]}
 
     workflow = TwoRounds(task=MathTask())
-    suite.check_phase_leaks(workflow)
+    workflow_checks.check_phase_leaks(workflow)
     monkeypatch.setattr(WorkflowEnv, "observe", leaking)
     with pytest.raises(AssertionError, match=f"in phase {int(late)}, an observation depends"):
-        suite.check_phase_leaks(workflow)
+        workflow_checks.check_phase_leaks(workflow)
 
 
 def test_an_environment_whose_info_tells_of_mates_is_caught(monkeypatch):
@@ -426,7 +437,7 @@ def test_an_environment_whose_info_tells_of_mates_is_caught(monkeypatch):
 
     monkeypatch.setattr(WorkflowEnv, "_commit", telling)
     with pytest.raises(AssertionError, match="in phase 0, an observation depends"):
-        suite.check_phase_leaks(make_workflow("voting_v0"))
+        workflow_checks.check_phase_leaks(make_workflow("voting_v0"))
 
 
 def test_a_small_file_is_enough_for_the_suite(tmp_path):
@@ -445,7 +456,7 @@ def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkey
             return Outcome(score=1.0)
 
     workflow = Twice(task=MathTask())
-    suite.check_budget(workflow)
+    workflow_checks.check_budget(workflow)
     opened = Episode._open_phase
 
     def unbounded(self, asks):
@@ -456,10 +467,10 @@ def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkey
     with monkeypatch.context() as patch:
         patch.setattr(Episode, "_open_phase", unbounded)
         with pytest.raises(AssertionError, match="an agent was asked 2 times under max_cycles=1"):
-            suite.check_budget(workflow)
+            workflow_checks.check_budget(workflow)
     monkeypatch.setattr("flowzoo.envs.testing.workflow_checks.record", lambda episode: PAID)
     with pytest.raises(AssertionError, match=r"a truncated episode paid \{1\.0\}"):
-        suite.check_budget(workflow)
+        workflow_checks.check_budget(workflow)
 
 
 def test_a_view_that_pays_something_else_is_caught(monkeypatch):
@@ -471,7 +482,7 @@ def test_a_view_that_pays_something_else_is_caught(monkeypatch):
 
     monkeypatch.setattr(SoloEnv, "step", generous)
     with pytest.raises(AssertionError, match=r"the view of generator paid .*, returns: "):
-        suite.check_solo(make_workflow("single_v0"))
+        workflow_checks.check_solo(make_workflow("single_v0"))
 
 
 def test_a_finished_copy_that_forgets_who_has_left_is_caught(monkeypatch):
@@ -484,4 +495,4 @@ def test_a_finished_copy_that_forgets_who_has_left_is_caught(monkeypatch):
 
     monkeypatch.setattr(WorkflowEnv, "fork", forgetful)
     with pytest.raises(AssertionError, match="a copy selects another agent"):
-        suite.check_forks(make_workflow("voting_v0"))
+        workflow_checks.check_forks(make_workflow("voting_v0"))

@@ -21,30 +21,16 @@ from flowzoo.envs.tasks import TASKS, make_task, task_class
 from flowzoo.errors import UsageError
 from tests.envs.playing import play_experts
 
-RULES: dict[str, tuple[Any, ...]] = {
-    "copies": (testing.check_forks,),
-    "interfaces": (
-        testing.check_declared,
-        testing.check_api,
-        testing.check_parallel,
-        testing.check_solo,
-    ),
-    "hostile": (
-        testing.check_yields,
-        testing.check_methods,
-        testing.check_ends,
-        testing.check_parsers,
-        testing.check_hostile,
-    ),
-    "leaks": (testing.check_phase_leaks, testing.check_gold_leaks, testing.check_truth_blindness),
-    "sums": (
-        testing.check_credit,
-        testing.check_seeds,
-        testing.check_returns,
-        testing.check_budget,
-    ),
-    "crowds": (testing.check_isolation, testing.check_processes),
-}
+RULES = {
+    "copies": ["check_forks"],
+    "interfaces": ["check_declared", "check_api", "check_solo"],
+    "hostile": [
+        "check_yields", "check_methods", "check_ends", "check_parsers", "check_hostile",
+    ],
+    "leaks": ["check_phase_leaks", "check_gold_leaks", "check_truth_blindness"],
+    "sums": ["check_credit", "check_seeds", "check_returns", "check_budget"],
+    "crowds": ["check_isolation", "check_processes"],
+}  # fmt: skip
 """The checks by what they are about; each group is one test."""
 
 
@@ -82,14 +68,14 @@ def presets() -> list[Any]:
 @pytest.mark.parametrize(("name", "task", "preset"), presets())
 def test_every_pair_conforms(name, task, preset, rules):
     workflow = make_workflow(name, task, preset=preset)
-    for check in RULES[rules]:
-        check(workflow)
+    for check in testing.CHECKS:
+        if check.__name__ in RULES[rules]:
+            check(workflow)
 
 
 def test_the_groups_are_all_checks():
     grouped = [check for group in RULES.values() for check in group]
-    assert len(grouped) == len(testing.CHECKS)
-    assert set(grouped) == set(testing.CHECKS)
+    assert sorted(grouped) == sorted(check.__name__ for check in testing.CHECKS)
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

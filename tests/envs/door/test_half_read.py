@@ -11,7 +11,8 @@ from processes import wait_for
 
 from flowzoo.envs.door import app
 from flowzoo.envs.external.program import OpenAIProgram
-from flowzoo.envs.testing import advance, check_forks
+from flowzoo.envs.testing import advance
+from flowzoo.envs.testing.workflow_checks import check_forks
 
 openai = pytest.importorskip("openai")
 LONG = "x" * 2**24

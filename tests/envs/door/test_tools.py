@@ -11,7 +11,8 @@ from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Episode, make_env
 from flowzoo.envs.external.program import OpenAIProgram
-from flowzoo.envs.testing import advance, check_forks, check_workflow
+from flowzoo.envs.testing import advance, check_workflow
+from flowzoo.envs.testing.workflow_checks import check_forks
 
 ADD = {
     "type": "object",

@@ -19,7 +19,8 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, Episode, EpisodeRecord, Outcome, Workflow, make_env
 from flowzoo.envs.external.program import OpenAIProgram, read_program, read_roles
 from flowzoo.envs.records import SampledReply
-from flowzoo.envs.testing import advance, check_api, check_forks, check_seeds, check_workflow
+from flowzoo.envs.testing import advance, check_workflow
+from flowzoo.envs.testing.workflow_checks import check_api, check_forks, check_seeds
 from flowzoo.errors import DivergedError, UsageError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,41 +30,27 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeDraft:
-    """A drawn problem without tests. `entry` is None for a program that reads stdin and prints."""
+    """A drawn problem without tests."""
 
     statement: str
     source: str
     # Draws an input: the tuple of arguments, or the text of stdin.
     draw: Callable[[random.Random], Any] = field(compare=False)
-    entry: str | None
+
+    @property
+    def entry(self) -> str | None:
+        """The function that the source defines; None: a program that reads stdin and prints."""
+        return self.source[4:].partition("(")[0] if self.source.startswith("def ") else None
 
 
 Draft = Callable[[random.Random], CodeDraft]
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemFamily:
-    """A family of problems: its name, its level and its sampler."""
-
-    name: str
-    level: int
-    draft: Draft
-
-
-def families(
-    level: int, *drafts: Callable[[random.Random], CodeDraft]
-) -> tuple[ProblemFamily, ...]:
-    """The families of a level, each named after the function that drafts it."""
-    return tuple(ProblemFamily(draft.__name__.replace("_", " "), level, draft) for draft in drafts)
-
-
-@dataclass(frozen=True, slots=True)
 class CodeInstance:
     """A generated problem."""
 
-    family: str
     text: str  # the statement with the public tests, as a prompt shows it
-    statement: str
     entry: str | None
     source: str  # the reference program
     public: tuple[CallTest | StdinTest, ...]
@@ -113,17 +100,12 @@ def outcome(code: CodeType, entry: str | None, given: Any) -> Any:
         raise ProgramError(f"{type(error).__name__}: {error}") from error
 
 
-def standard(source: str) -> str:
-    """Format a program in the common layout of references and wrong variants."""
-    return ast.unparse(ast.parse(source))
-
-
 @lru_cache(maxsize=1024)
-def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
+def complete(draft: CodeDraft) -> CodeInstance | None:
     """Complete a draft with tests from the reference program."""
     # None for a draft whose hidden tests would all expect the same output. Cached, since
     # evaluations repeat problems.
-    source = standard(draft.source)
+    source = ast.unparse(ast.parse(draft.source))  # the common layout, also of wrong variants
     tests = _tests(draft, source)
     public, hidden = tests[:PUBLIC], tests[PUBLIC:]
     if len({repr(test.expected) for test in hidden}) < 2:
@@ -131,7 +113,7 @@ def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
     examples = "\n".join(example(test, draft.entry) for test in public)
     how = "" if draft.entry else "Write a program that reads stdin and prints. "
     text = f"{how}{draft.statement}\n{examples}"
-    return CodeInstance(family.name, text, draft.statement, draft.entry, source, public, hidden)
+    return CodeInstance(text, draft.entry, source, public, hidden)
 
 
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
@@ -153,11 +135,7 @@ def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
         if len(cases) == PUBLIC + HIDDEN:
             break
     # Inputs that repeat the first output come last and become hidden tests.
-    return tuple(_test(draft.entry, given, result) for given, result in cases.values())
-
-
-def _test(entry: str | None, given: Any, result: Any) -> CallTest | StdinTest:
-    return StdinTest(given, result) if entry is None else CallTest(given, result)
+    return tuple(itertools.starmap(CallTest if draft.entry else StdinTest, cases.values()))
 
 
 def example(test: CallTest | StdinTest, entry: str | None) -> str:
@@ -191,30 +169,13 @@ _OPERATORS: dict[type, tuple[type, ...]] = {
     ast.FloorDiv: (ast.Mod, ast.Mult),
     ast.Mod: (ast.FloorDiv,),
 }
-_COMPARISONS: dict[type, type] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+_PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn))
+_COMPARISONS: dict[type, type] = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 _NAMES = {
-    "min": "max",
-    "max": "min",
-    "any": "all",
-    "all": "any",
-    "sum": "len",
-    "upper": "lower",
-    "lower": "upper",
-    "startswith": "endswith",
-    "endswith": "startswith",
-    "isdigit": "isalpha",
-    "isalpha": "isdigit",
-    "keys": "values",
-}
+    "min": "max", "max": "min", "any": "all", "all": "any", "sum": "len", "upper": "lower",
+    "lower": "upper", "startswith": "endswith", "endswith": "startswith", "isdigit": "isalpha",
+    "isalpha": "isdigit", "keys": "values",
+}  # fmt: skip
 
 Change = Callable[[], None]  # changes one node of a tree in place
 
@@ -264,21 +225,21 @@ def changes(node: ast.AST) -> Iterator[Change]:
         yield _set(node, attr=_NAMES[node.attr])
 
 
+def tree_changes(tree: ast.Module) -> Iterator[Change]:
+    """All mutations of a program."""
+    return (change for node in ast.walk(tree) for change in changes(node))
+
+
 def count_changes(source: str) -> int:
-    return sum(1 for node in ast.walk(ast.parse(source)) for _ in changes(node))
+    """The number of mutations of a program."""
+    return sum(1 for _ in tree_changes(ast.parse(source)))
 
 
 def variant(source: str, number: int) -> ast.Module:
     """The program with change `number` applied (from 0)."""
     tree = ast.parse(source)
-    position = 0
-    for node in ast.walk(tree):
-        for change in list(changes(node)):
-            if position == number:
-                change()
-                return ast.fix_missing_locations(tree)
-            position += 1
-    raise IndexError(number)
+    next(itertools.islice(tree_changes(tree), number, None))()
+    return ast.fix_missing_locations(tree)
 
 
 def wrong_program(instance: CodeInstance, rng: random.Random) -> str:

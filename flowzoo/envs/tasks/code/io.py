@@ -40,7 +40,7 @@ def io_tests(
             f"`input` and `output`; got {value!r:.80}."
         )
     if not function:
-        return None, _prints(where, pairs)
+        return None, tuple(StdinTest(_lines(where, a), _lines(where, b), TEXTS) for a, b in pairs)
     if not isinstance(function, str) or not function.isidentifier():
         raise DataError(f"{where}: expected the name of a function, got {function!r:.80}.")
     return function, _calls(where, pairs, wrapped)
@@ -53,7 +53,7 @@ def _json(where: str, text: str) -> Any:
         raise DataError(f"{where}: the tests are not JSON ({error}).") from None
 
 
-def _pair(where: str, inputs: object, outputs: object) -> list[tuple[Any, Any]]:
+def _pair(where: str, inputs: object, outputs: object) -> list[tuple[object, object]]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
         raise DataError(f"{where}: the tests have no lists `inputs` and `outputs`.")
     if len(inputs) != len(outputs):
@@ -62,8 +62,8 @@ def _pair(where: str, inputs: object, outputs: object) -> list[tuple[Any, Any]]:
 
 
 def _list_calls(
-    where: str, items: list[dict[str, Any]], function: str | None
-) -> tuple[Any, list[tuple[Any, Any]]]:
+    where: str, items: list[dict[str, object]], function: str | None
+) -> tuple[Any, list[tuple[object, object]]]:
     names = [_called_name(where, item, function) for item in items]
     if any(name != names[0] for name in names):
         raise DataError(f"{where}: the tests of one problem must all be of one type and function.")
@@ -73,7 +73,7 @@ def _list_calls(
     return names[0], pairs
 
 
-def _called_name(where: str, item: dict[str, Any], function: str | None) -> Any:
+def _called_name(where: str, item: dict[str, object], function: str | None) -> Any:
     named = item.get("fn_name") or function
     kind = item.get("type") or item.get("testtype") or ("functional" if named else "stdin")
     if "stdin" in str(kind):
@@ -81,12 +81,6 @@ def _called_name(where: str, item: dict[str, Any], function: str | None) -> Any:
     if not named:
         raise DataError(f"{where}: tests of type {kind!r} need the function's name (`fn_name`).")
     return named
-
-
-def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[IoTest, ...]:
-    return tuple(
-        StdinTest(_lines(where, given), _lines(where, expected), TEXTS) for given, expected in pairs
-    )
 
 
 def _lines(where: str, value: object) -> str:
@@ -214,13 +208,13 @@ _DECIMAL = re.compile(r"(?<![\w.])-?(?:\d*\.(\d+)(?:e[-+]?\d+)?|\d+e-\d+)(?![\w.
 _ROUNDED = re.compile(r"\b(?:error|precision|decimal|toleran\w+|approximat\w+|round\w*)\b", re.I)
 
 
-def with_rule(text: str, tests: Iterable[IoTest], outputs: list[Any]) -> tuple[IoTest, ...]:
+def with_rule(text: str, tests: Iterable[IoTest], outputs: list[object]) -> tuple[IoTest, ...]:
     """Tests of a problem with this statement and these outputs, compared by its rule."""
     rule = output_rule(text, outputs)
     return tuple(replace(test, compare=replace(test.compare, **rule)) for test in tests)
 
 
-def output_rule(text: str, outputs: list[Any]) -> dict[str, Any]:
+def output_rule(text: str, outputs: list[object]) -> dict[str, Any]:
     """Fields of `Compare` for the outputs of a problem with this statement."""
     # There is a tolerance if an output is a decimal fraction or the statement speaks of rounding.
     # Decimals with a final zero beside others of another length are words (`1.10` after `1.9`).

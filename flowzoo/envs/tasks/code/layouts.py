@@ -32,9 +32,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from flowzoo.aliases import DataRecord
 from flowzoo.envs.tasks.code.io import (
@@ -50,12 +50,14 @@ from flowzoo.envs.tasks.code.io import (
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
+    Names,
+    Records,
     Unusable,
     check_layout,
     data_source,
+    find_layout,
     first,
     listed,
-    no_layout,
     objects,
     text_of,
     unusable_rows,
@@ -176,7 +178,6 @@ def _example(call: str, expected: str, entry: str) -> CallTest | None:
         return None
 
 
-Names = dict[str, tuple[str, ...]]  # key of a layout -> the columns that may hold it
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
@@ -447,20 +448,20 @@ def _check_syntax(where: str, column: str, code: str, what: str = "the tests are
 CodeLayout = Literal["auto", "humaneval", "mbpp", "livecodebench", "codecontests", "apps"]
 
 
-def _names(text: str, solution: str, tests: str, entry: str = "") -> Names:
-    columns = {"text": text, "solution": solution, "tests": tests, "entry": entry}
+def _names(text: str, tests: str, solution: str, entry: str = "") -> Names:
+    columns = {"text": text, "tests": tests, "solution": solution, "entry": entry}
     return {key: tuple(names.split()) for key, names in columns.items()}
 
 
 _COLUMNS: dict[str, Names] = {
-    "humaneval": _names("prompt", "canonical_solution", "test", "entry_point"),
-    "mbpp": _names("text prompt", "code", "test_list"),
-    "livecodebench": _names("question_content", "solution", "public_test_cases"),
-    "codecontests": _names("description", "solutions", "public_tests"),
+    "humaneval": _names("prompt", "test", "canonical_solution", "entry_point"),
+    "mbpp": _names("text prompt", "test_list", "code"),
+    "livecodebench": _names("question_content", "public_test_cases", "solution"),
+    "codecontests": _names("description", "public_tests", "solutions"),
     "apps": _names(
         "question problem",
-        "solutions solution",
         "input_output tests",
+        "solutions solution",
         "metadata.func_name fn_name",
     ),
 }
@@ -474,7 +475,7 @@ _READERS = {
 
 
 def code_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+    data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[CodeRow | Unusable]:
     """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`."""
     check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])
@@ -483,10 +484,17 @@ def code_rows(
         try:
             [(_, where, record)] = objects(data, [(line, record)])
             if names is None:
-                layout, names = _layout(where, record, layout, columns)
+                fits = partial(_fits, record=record)
+                layout, names = find_layout(where, record, layout, _COLUMNS, columns, fits)
             yield _row(where, line, record, names, _READERS[layout])
         except DataError as error:
             yield Unusable(line, str(error))
+
+
+def _fits(name: str, names: Names, record: DataRecord) -> bool:
+    # True if a record has the columns of a layout.
+    telling = ("text", "tests", "entry") if name == "humaneval" else ("text", "tests")
+    return all(first(record, names[key]) is not None for key in telling)
 
 
 def _row(
@@ -506,19 +514,6 @@ def _row(
     except UsageError as error:
         raise DataError(f"{error}.".replace("..", ".")) from None
     return row
-
-
-def _layout(
-    where: str, record: DataRecord, layout: str, columns: dict[str, str]
-) -> tuple[str, Names]:
-    # The layout (told by the first record where it is `auto`) and its column names.
-    renamed = {key: (name,) for key, name in columns.items()}
-    for name in _COLUMNS if layout == "auto" else (layout,):
-        names = {**_COLUMNS[name], **renamed}
-        telling = ("text", "tests", "entry") if name == "humaneval" else ("text", "tests")
-        if layout != "auto" or all(first(record, names[key]) is not None for key in telling):
-            return name, names
-    raise no_layout(where, record, _COLUMNS, ("text", "tests"))
 
 
 def _statement(where: str, record: DataRecord, columns: tuple[str, ...]) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
-from flowzoo.envs.tasks.code.family import PUBLIC, CodeDraft, ProblemFamily, families
+from flowzoo.envs.tasks.code.family import PUBLIC, CodeDraft, Draft
 from flowzoo.errors import unknown
 
 LOW, HIGH = 2, 19  # range of constants
@@ -83,7 +83,7 @@ def inputs(value: Callable[[int], int]) -> Callable[[random.Random], tuple[int]]
     return draw
 
 
-def draft(rng: random.Random) -> CodeDraft:
+def two_operations(rng: random.Random) -> CodeDraft:
     """Two operations with their constants, and inputs from small to large."""
     first, second = rng.choice(PAIRS)
     a = b = 0
@@ -99,11 +99,7 @@ def draft(rng: random.Random) -> CodeDraft:
         f"Write f(x): take x, {steps[0]}, then {steps[1]}.",
         f"def f(x):\n    return {expression}",
         inputs(value),
-        "f",
     )
-
-
-LEVEL_1 = (ProblemFamily("two operations", 1, draft),)
 
 
 WORDS = (
@@ -176,7 +172,6 @@ def list_pipeline(rng: random.Random) -> CodeDraft:
         f"{what}.",
         f"def pick(numbers):\n    return {form.format(inner)}",
         numbers(),
-        "pick",
     )
 
 
@@ -190,7 +185,6 @@ def list_window(rng: random.Random) -> CodeDraft:
         f"    for i in range(len(numbers) - {k} + 1):\n"
         f"        best = {name}(best, sum(numbers[i:i + {k}]))\n    return best - {drop}",
         numbers(least=k, most=k + 6),
-        "window",
     )
 
 
@@ -202,7 +196,6 @@ def list_rotate(rng: random.Random) -> CodeDraft:
         f"def turn(numbers):\n    k = {k} % len(numbers)\n"
         f"    return [n * {m} for n in numbers[k:] + numbers[:k]]",
         numbers(least=2),
-        "turn",
     )
 
 
@@ -216,7 +209,6 @@ def list_runs(rng: random.Random) -> CodeDraft:
         f"        if {test}:\n            run += 1\n            best = max(best, run)\n"
         f"        else:\n            run = 0\n    return best" + (f" + {plus}" if plus else ""),
         numbers(least=5, most=14),
-        "streak",
     )
 
 
@@ -235,7 +227,6 @@ def pairs_apart(rng: random.Random) -> CodeDraft:
         f"        for j in range(i + 1, len(numbers)):\n            if {test}:\n"
         "                count += 1\n    return count",
         numbers(0, 24, 4, 9),
-        "pairs",
     )
 
 
@@ -256,7 +247,6 @@ def digit_sum(rng: random.Random) -> CodeDraft:
         f"def digits(n):\n    n = {expression}\n    total = 0\n    while n > 0:\n        {step}\n"
         "        n = n // 10\n    return total",
         a_number(0, 9_999),
-        "digits",
     )
 
 
@@ -268,7 +258,6 @@ def recurrence(rng: random.Random) -> CodeDraft:
         f"def term(n):\n    value = {start}\n    for i in range(n):\n"
         f"        value = (value * {p} + {q}) % {m}\n    return value",
         a_number(0, 30),
-        "term",
     )
 
 
@@ -285,7 +274,6 @@ def count_numbers(rng: random.Random) -> CodeDraft:
         f"Write count(n): how many of the numbers from 1 to n (both included) are {joint}.",
         f"def count(n):\n    return len([i for i in range(1, n + 1) if {form}])",
         a_number(1, 120),
-        "count",
     )
 
 
@@ -299,7 +287,6 @@ def letter_count(rng: random.Random) -> CodeDraft:
         f"        if letter in {chosen!r}:\n            points += {weight}\n        else:\n"
         "            points += 1\n    return points",
         lambda rng: ("".join(rng.sample(WORDS, rng.randint(1, 3))),),
-        "value",
     )
 
 
@@ -317,7 +304,6 @@ def rewrite(rng: random.Random) -> CodeDraft:
         f"Write change(text): replace every {old} with {new}, then {wording}.",
         f"def change(text):\n    return {form.format(f'text.replace({old!r}, {new!r})')}",
         lambda rng: (" ".join(rng.sample(WORDS, rng.randint(1, 3))),),
-        "change",
     )
 
 
@@ -332,7 +318,6 @@ def shift_letters(rng: random.Random) -> CodeDraft:
         f"            result += chr((ord(c) - 97 + {k}) % 26 + 97)\n        else:\n"
         "            result += c\n    return result",
         lambda rng: (rng.choice((" ", "-", "3 ")).join(rng.sample(WORDS, rng.randint(1, 3))),),
-        "shift",
     )
 
 
@@ -352,7 +337,6 @@ def sort_words(rng: random.Random) -> CodeDraft:
         f"def order(words):\n    kept = [w for w in words if len(w) >= {k}]\n"
         f"    return sorted(kept, key=lambda w: {key})" + (f"[:{most}]" if first else ""),
         lambda rng: (rng.sample(WORDS, rng.randint(3, 8)),),
-        "order",
     )
 
 
@@ -367,7 +351,6 @@ def count_words(rng: random.Random) -> CodeDraft:
         "            found[word] = found.get(word, 0) + 1\n"
         f"    return {{word: n for word, n in found.items() if n >= {least}}}",
         some_words(4, 12),
-        "counts",
     )
 
 
@@ -384,7 +367,6 @@ def stock_value(rng: random.Random) -> CodeDraft:
             {name: rng.randint(0, 15) for name in rng.sample(WORDS, rng.randint(2, 5))},
             {name: rng.randint(7, 20) for name in rng.sample(WORDS, rng.randint(8, 14))},
         ),
-        "worth",
     )
 
 
@@ -402,15 +384,7 @@ def parse_pairs(rng: random.Random) -> CodeDraft:
                 f"{name}{mark}{rng.randint(0, 60)}" for name in rng.sample(WORDS, rng.randint(2, 6))
             ),
         ),
-        "read",
     )
-
-
-LEVEL_2 = families(
-    2, list_pipeline, list_window, list_rotate, list_runs, pairs_apart, digit_sum, recurrence,
-    count_numbers, letter_count, rewrite, shift_letters, sort_words, count_words, stock_value,
-    parse_pairs,
-)  # fmt: skip
 
 
 def sum_lines(rng: random.Random) -> CodeDraft:
@@ -422,13 +396,13 @@ def sum_lines(rng: random.Random) -> CodeDraft:
         f"{condition}, each {change}, and print {what} of{extra} results.",
         f"found = []\nfor i in range(int(input())):\n    n = int(input())\n    if {test}:\n"
         f"        found.append({expression})\nprint({form})",
-        lambda rng: _lines([rng.randint(-20, 60) for _ in range(rng.randint(3, 8))]),
-        None,
+        lambda rng: _lines(rng.randint(-20, 60) for _ in range(rng.randint(3, 8))),
     )
 
 
-def _lines(items: Sequence[object]) -> str:
-    return "".join(f"{item}\n" for item in (len(items), *items))
+def _lines(items: Iterable[object]) -> str:
+    lines = [*items]
+    return "".join(f"{line}\n" for line in (len(lines), *lines))
 
 
 def table(rng: random.Random) -> CodeDraft:
@@ -449,14 +423,10 @@ def table(rng: random.Random) -> CodeDraft:
         f"    if points >= {k}:\n        rows.append((name, points))\n"
         f"for name, points in sorted(rows, key=lambda row: {key}):\n    print(name, points)\n"
         "if len(rows) == 0:\n    print('nobody')",
-        _table,
-        None,
+        lambda rng: _lines(
+            f"{name} {rng.randint(5, 95)}" for name in rng.sample(WORDS, rng.randint(2, 6))
+        ),
     )
-
-
-def _table(rng: random.Random) -> str:
-    names = rng.sample(WORDS, rng.randint(2, 6))
-    return _lines([f"{name} {rng.randint(5, 95)}" for name in names])
 
 
 def commands(rng: random.Random) -> CodeDraft:
@@ -470,14 +440,11 @@ def commands(rng: random.Random) -> CodeDraft:
         "    elif word == 'sub':\n        value = value - k\n    else:\n"
         f"        for j in range(k):\n            value = value * {factor}\n"
         f"    value = value % {m}\nprint(value)",
-        _commands,
-        None,
+        lambda rng: _lines(
+            f"{rng.choice(('add', 'sub', 'grow'))} {rng.randint(1, 9)}"
+            for _ in range(rng.randint(2, 7))
+        ),
     )
-
-
-def _commands(rng: random.Random) -> str:
-    names = ("add", "sub", "grow")
-    return _lines([f"{rng.choice(names)} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 7))])
 
 
 def grid(rng: random.Random) -> CodeDraft:
@@ -492,7 +459,6 @@ def grid(rng: random.Random) -> CodeDraft:
         f"print(len([1 for part in {form} if list(part).count({mark!r}) > {k}]))\n"
         f"print(sum([row.count({mark!r}) for row in rows]))",
         lambda rng: _grid(rng, mark),
-        None,
     )
 
 
@@ -517,14 +483,9 @@ def sentences(rng: random.Random) -> CodeDraft:
         "for i in range(int(input())):\n"
         f"    kept = [w for w in input().split() if len(w) <= {k} or {letter!r} in w]\n"
         f"    if kept:\n        print(' '.join({form}))\n    else:\n        print('-')",
-        _sentences,
-        None,
-    )
-
-
-def _sentences(rng: random.Random) -> str:
-    return _lines(
-        [" ".join(rng.sample(WORDS, rng.randint(1, 6))) for _ in range(rng.randint(1, 4))]
+        lambda rng: _lines(
+            " ".join(rng.sample(WORDS, rng.randint(1, 6))) for _ in range(rng.randint(1, 4))
+        ),
     )
 
 
@@ -540,7 +501,6 @@ def depth(rng: random.Random) -> CodeDraft:
         "            level -= 1\n            if level < 0:\n                return -1\n"
         f"    if level != 0:\n        return -1\n    return deepest * {plus}",
         lambda rng: (_brackets(rng, opening, closing),),
-        "depth",
     )
 
 
@@ -572,14 +532,13 @@ def merge(rng: random.Random) -> CodeDraft:
         f"        if merged and start - merged[-1][1] <= {gap}:\n"
         "            merged[-1][1] = max(merged[-1][1], end)\n        else:\n"
         f"            merged.append([start, end])\n    return {form}",
-        _intervals,
-        "merge",
+        lambda rng: (
+            [
+                [start, start + rng.randint(1, 8)]
+                for start in [rng.randint(0, 40) for _ in range(rng.randint(2, 6))]
+            ],
+        ),
     )
-
-
-def _intervals(rng: random.Random) -> tuple[list[list[int]]]:
-    starts = [rng.randint(0, 40) for _ in range(rng.randint(2, 6))]
-    return ([[start, start + rng.randint(1, 8)] for start in starts],)
 
 
 def reverse_polish(rng: random.Random) -> CodeDraft:
@@ -598,7 +557,6 @@ def reverse_polish(rng: random.Random) -> CodeDraft:
         f"            else:\n                value = {form}\n"
         f"            stack.append(value % {m})\n    return stack[0]",
         lambda rng: (_polish(rng, ("+", "-", "*", word), rng.randint(1, 3)),),
-        "polish",
     )
 
 
@@ -627,7 +585,6 @@ def matrix(rng: random.Random) -> CodeDraft:
         f"            if ({form}) and ({test}):\n                found += n\n"
         f"    return found" + (f" + {plus}" if plus else ""),
         _square,
-        "total",
     )
 
 
@@ -647,32 +604,39 @@ def change_coins(rng: random.Random) -> CodeDraft:
         "                found = min(found, best[total - coin])\n"
         "        best.append(found + 1)\n    return best[amount]",
         lambda rng: (rng.randint(0, 60),),
-        "coins",
     )
 
 
-LEVEL_3 = families(
-    3, sum_lines, table, commands, grid, sentences, depth, merge, reverse_polish, matrix,
-    change_coins,
-)  # fmt: skip
-
-
-LEVELS: dict[int, tuple[ProblemFamily, ...]] = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3}
-FAMILIES: dict[str, ProblemFamily] = {
-    family.name: family for families in LEVELS.values() for family in families
+_DRAFTS: dict[int, tuple[Draft, ...]] = {
+    1: (two_operations,),
+    2: (
+        list_pipeline, list_window, list_rotate, list_runs, pairs_apart, digit_sum, recurrence,
+        count_numbers, letter_count, rewrite, shift_letters, sort_words, count_words, stock_value,
+        parse_pairs,
+    ),
+    3: (
+        sum_lines, table, commands, grid, sentences, depth, merge, reverse_polish, matrix,
+        change_coins,
+    ),
+}  # fmt: skip
+LEVELS: dict[int, dict[str, Draft]] = {
+    level: {draft.__name__.replace("_", " "): draft for draft in drafts}
+    for level, drafts in _DRAFTS.items()
 }
+"""Families by level and name; each is a function that drafts a problem."""
 
 
-def family_named(name: str) -> ProblemFamily:
-    """The family called `name`."""
-    if name not in FAMILIES:
-        raise unknown("family of code problems", name, FAMILIES)
-    return FAMILIES[name]
+def level_of(family: str) -> int:
+    """The level of the family of that name."""
+    for level, drafts in LEVELS.items():
+        if family in drafts:
+            return level
+    raise unknown(
+        "family of code problems", family, [name for each in LEVELS.values() for name in each]
+    )
 
 
-def draw(
-    level: int, rng: random.Random, family: str | None = None
-) -> tuple[ProblemFamily, CodeDraft]:
-    """Draw a draft of `level` from a random or the named family, for `complete`."""
-    chosen = family_named(family) if family else rng.choice(LEVELS[level])
-    return chosen, chosen.draft(rng)
+def draw(level: int, rng: random.Random, family: str | None = None) -> tuple[str, CodeDraft]:
+    """Draw a draft of `level` from a random or the named family, with the family's name."""
+    name = family or rng.choice(tuple(LEVELS[level]))
+    return name, LEVELS[level][name](rng)

@@ -29,13 +29,7 @@ from typing import Any, ClassVar, cast
 
 from flowzoo.envs.readers.published import read_program
 from flowzoo.envs.script import GradeResult, Run, RunResult
-from flowzoo.envs.tasks.code.family import (
-    CodeDraft,
-    ProblemFamily,
-    complete,
-    nothing,
-    wrong_program,
-)
+from flowzoo.envs.tasks.code.family import complete, nothing, wrong_program
 from flowzoo.envs.tasks.code.layouts import (
     LEAST_OUTPUT,
     CodeLayout,
@@ -49,7 +43,7 @@ from flowzoo.envs.tasks.code.layouts import (
     warn_of_vacuous,
     with_prelude,
 )
-from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
+from flowzoo.envs.tasks.code.problems import LEVELS, draw, level_of
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
@@ -64,7 +58,6 @@ from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
 from flowzoo.sandbox.program import Limits, Program, Test, check_packages
 from flowzoo.sandbox.tier import SandboxName
-from flowzoo.seeding import key_rng
 
 
 def fence(source: str) -> str:
@@ -97,7 +90,6 @@ def lines_of(answer: str) -> tuple[str, ...]:
 _log = logging.getLogger("flowzoo.tasks")
 
 INSTRUCTION = "Put the code in a ```python block."
-_MOST_DRAWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -205,7 +197,7 @@ class CodeTask(DataTask[CodeRow]):
 
     def _check_generated(self) -> None:
         if self.family is not None:
-            level = family_named(self.family).level
+            level = level_of(self.family)
             if self.level not in (None, level, str(level)):
                 raise UsageError(f"family {self.family!r} is of level {level}, not {self.level!r}.")
             object.__setattr__(self, "level", level)
@@ -245,48 +237,32 @@ class CodeTask(DataTask[CodeRow]):
         )
 
     def _of_row(self, row: CodeRow, index: int, split: str, where: RowPlace) -> Problem:
-        meta = {
-            **where,
-            "entry": row.entry,
-            "public": row.public,
-            "hidden": row.hidden,
-            "solution": row.solution,
-            "prelude": row.prelude,
-            "public_grade": row.public_grade,
-        }
+        names = ("entry", "public", "hidden", "solution", "prelude", "public_grade")
+        meta = {**where, **{name: getattr(row, name) for name in names}}
         return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        # Draw until the statement belongs to `split`; the item depends only on its key.
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         levels = read_levels(self.level or 1, LEVELS)
-        level = levels[index % len(levels)]
-        for number in range(_MOST_DRAWS):
-            family, draft = self._draft(level, split, index, number)
-            if not is_in(split, draft.statement):
-                continue
-            generated = complete(family, draft)
-            if generated is not None:
-                meta = {
-                    "source": self.family or f"level-{self.level}",
-                    "level": level,
-                    "family": generated.family,
-                    "draw": number,
-                    "entry": generated.entry,
-                    "public": generated.public,
-                    "hidden": generated.hidden,
-                    "solution": generated.source,
-                }
-                text, source = generated.text, generated.source
-                return Problem(self.name, split, self.seed, index, text, source, meta)
-        raise UsageError(
-            f"family {self.family!r} is too small: it has no problem in split {split!r}."
-        )
+        return (levels[index % len(levels)],)
 
-    def _draft(
-        self, level: int, split: str, index: int, number: int
-    ) -> tuple[ProblemFamily, CodeDraft]:
-        rng = key_rng("task", self.name, level, split, self.seed, index, number)
-        return draw(level, rng, self.family)
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        [level] = self._drawn(index)
+        family, draft = draw(int(level), rng, self.family)
+        generated = complete(draft) if is_in(split, draft.statement) else None
+        if generated is None:
+            return None
+        meta = {
+            "source": self.family or f"level-{self.level}",
+            "level": level,
+            "family": family,
+            "draw": number,
+            "entry": generated.entry,
+            "public": generated.public,
+            "hidden": generated.hidden,
+            "solution": generated.source,
+        }
+        text, source = generated.text, generated.source
+        return Problem(self.name, split, self.seed, index, text, source, meta)
 
     def question(self, text: str) -> Problem:
         """A question without tests; its program may read standard input."""
@@ -356,27 +332,27 @@ class CodeTask(DataTask[CodeRow]):
         self, problems: Sequence[Problem], groups: Sequence[Sequence[str | None]]
     ) -> list[tuple[int, ...]]:
         """`classes` of several groups in one batch; without public tests equal texts are equal."""
-        jobs: dict[tuple[str, str, str], Run] = {}
-        for problem, answers in zip(problems, groups, strict=True):
-            for answer in answers:
-                if answer is not None and problem.meta["public"]:
-                    key = problem.id, problem.text, answer
-                    jobs.setdefault(key, self.trial(problem, answer))
-        runs = list(jobs.values())
-        results = zip(runs, self.run_batch(runs), strict=True)
-        did = dict(
-            zip(jobs, (observed_outputs(ran, run.entry) for run, ran in results), strict=True)
-        )
+        pairs = list(zip(problems, groups, strict=True))
+        jobs = {
+            (problem.id, problem.text, answer): self.trial(problem, answer)
+            for problem, answers in pairs
+            for answer in answers
+            if answer is not None and problem.meta["public"]
+        }
+        results = self.run_batch(list(jobs.values()))
+        behavior = {
+            key: observed_outputs(ran, run.entry)
+            for (key, run), ran in zip(jobs.items(), results, strict=True)
+        }
+
+        def class_key(problem: Problem, answer: str | None) -> tuple[str, ...] | None:
+            if answer is None:
+                return None
+            return behavior.get((problem.id, problem.text, answer), lines_of(answer))
+
         return [
-            number_by_first(
-                [
-                    None
-                    if answer is None
-                    else did.get((problem.id, problem.text, answer), lines_of(answer))
-                    for answer in answers
-                ]
-            )
-            for problem, answers in zip(problems, groups, strict=True)
+            number_by_first(class_key(problem, answer) for answer in answers)
+            for problem, answers in pairs
         ]
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -395,8 +371,9 @@ class CodeTask(DataTask[CodeRow]):
             return fence(problem.gold)
         if "draw" not in problem.meta:
             return fence(nothing(problem.meta["entry"]))
-        key = problem.meta["level"], problem.split, problem.index, problem.meta["draw"]
-        original = complete(*self._draft(*key))
+        level, number = problem.meta["level"], problem.meta["draw"]
+        drawn = self._rng((level,), problem.index, problem.split, number)
+        original = complete(draw(level, drawn, self.family)[1])
         return fence(wrong_program(original, rng) if original else nothing(problem.meta["entry"]))
 
     def reference(self, problem: Problem) -> str | None:

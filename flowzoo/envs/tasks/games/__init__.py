@@ -1,1 +1,1 @@
-"""Board games: plan_path, sokoban and sudoku, with compiled rules and solvers."""
+"""Board games: plan_path, sokoban and sudoku, with compiled solvers."""

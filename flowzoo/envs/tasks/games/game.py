@@ -11,17 +11,15 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
-
-import numpy as np
 
 from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
     DataTask,
+    Records,
     RowPlace,
     check_layout,
     data_source,
@@ -32,7 +30,6 @@ from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
-from flowzoo.seeding import key_rng
 
 MOVES = "UDLR"  # up, down, left, right, in the kernels' order
 LONGEST_LIST = 20_000  # characters of a list that is read; a longer one is unreadable
@@ -89,46 +86,6 @@ def written(actions: Sequence[object]) -> str:
     return json.dumps(actions, separators=(",", ":"))
 
 
-def join_lists(*lists: str) -> str:
-    """Concatenate canonical lists."""
-    return f"[{','.join(inner for text in lists if (inner := text[1:-1]))}]"
-
-
-def read_moves(text: str) -> str | None:
-    """Read moves in a reply, a JSON list of "U", "D", "L", "R", in canonical form; never raises."""
-    actions = json_list(text)
-    if actions is None or not all(type(a) is str and len(a) == 1 and a in MOVES for a in actions):
-        return None
-    return written(actions)
-
-
-def read_moves_loosely(text: str) -> str | None:
-    """Read the moves of the last list, else the last line, as letters or words in any case."""
-    # Quotes are ignored, and letters may be joined (`UURD`); any other word or number and nested
-    # lists make the reply unreadable.
-    items = shown_list(text)
-    if items is None:
-        lines = visible(text)[-LONGEST_LIST:].splitlines()
-        items = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
-        if not _WORD.search(items):
-            return None
-    elif "[" in items[1:]:
-        return None
-    moves: list[str] = []
-    for match in _WORD.finditer(items):
-        word = match[0].upper()
-        word = _WORDS.get(word, word)
-        if word.strip(MOVES):
-            return None
-        moves.extend(word)
-    return written(moves) if len(moves) <= MOST_ACTIONS else None
-
-
-def are_moves(answer: str) -> bool:
-    """True if `answer` is a canonical list of moves."""
-    return _CANONICAL_MOVES.fullmatch(answer) is not None
-
-
 def moves_of(answer: str) -> str:
     """The letters of a canonical list of moves."""
     return answer[2:-2].replace('","', "")
@@ -137,44 +94,6 @@ def moves_of(answer: str) -> str:
 def mistaken(moves: str, number: int, move: str) -> str:
     """`moves` with move `number` replaced, as a canonical list."""
     return written([*moves[:number], move, *moves[number + 1 :]])
-
-
-@dataclass(frozen=True, slots=True)
-class BoardRow:
-    """One world of a file."""
-
-    line: int
-    instance: Any
-
-    @property
-    def text(self) -> str:
-        """Key that decides the split."""
-        return self.instance.key
-
-
-def board_rows(
-    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
-) -> Iterator[BoardRow]:
-    """The worlds of a file; `layout` is `task/side`."""
-    from flowzoo.envs.tasks import task_class
-
-    check_layout(layout, (layout,), columns, ("board",))
-    name, _, side = layout.partition("/")
-    game: Any = task_class(name)
-    column = columns.get("board", "board")
-    for line, where, record in objects(data, records):
-        value = record.get(column)
-        rows = value if isinstance(value, list) else str(value or "").strip("\n").split("\n")
-        if not all(isinstance(row, str) for row in rows) or not any(rows):
-            raise DataError(
-                f"{where}: column {column!r}: expected a board as text or as a list of rows, got "
-                f"{value!r:.100}; name another column with --options columns=board:COLUMN."
-            )
-        try:
-            instance = game.instance([row.rstrip("\r") for row in rows], int(side))
-        except UsageError as error:
-            raise DataError(f"{where}: {error}") from error
-        yield BoardRow(line, instance)
 
 
 def check_square(rows: list[str], side: int, symbols: str) -> None:
@@ -191,8 +110,6 @@ def check_square(rows: list[str], side: int, symbols: str) -> None:
 
 GameReward = Literal["sparse", "shaped"]
 START = "[]"  # the empty list of actions
-# Draws for one instance of a split; if all fail, the space of worlds is too small.
-MOST_DRAWS = 4_000
 
 
 class GameInstance(NamedTuple):
@@ -201,7 +118,19 @@ class GameInstance(NamedTuple):
     key: str  # key of the split: equal keys are in one split
     board: str  # the initial world, rows ended by newlines
     gold: str  # an optimal list of actions, canonical
-    facts: Mapping[str, Any]  # plain values for `Problem.meta`
+    facts: Mapping[str, object]  # plain values for `Problem.meta`
+
+
+class BoardRow(NamedTuple):
+    """One world of a file."""
+
+    line: int
+    instance: GameInstance
+
+    @property
+    def text(self) -> str:
+        """Key that decides the split."""
+        return self.instance.key
 
 
 class GameResult(NamedTuple):
@@ -227,6 +156,7 @@ class Game(DataTask[BoardRow]):
 
     kind: ClassVar[str] = "actions"
     home: ClassVar[str] = "tool_planner_v0"
+    most_draws: ClassVar[int] = 4_000
     instruction: ClassVar[str]
     """Instruction for the form of the answer."""
     reward: GameReward = "sparse"
@@ -248,8 +178,29 @@ class Game(DataTask[BoardRow]):
             object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[BoardRow]:
-        layout, columns = f"{self.name}/{self.settings()[0]}", cast(Columns, self.columns)
-        return data_source(str(self.data), board_rows, layout, columns, self.digest)
+        side, columns = str(self._drawn(0)[0]), cast(Columns, self.columns)
+        return data_source(str(self.data), type(self).board_rows, side, columns, self.digest)
+
+    @classmethod
+    def board_rows(
+        cls, data: str, records: Records, layout: str, columns: dict[str, str]
+    ) -> Iterator[BoardRow]:
+        """The worlds of a file; `layout` is the side of its boards."""
+        check_layout(layout, (layout,), columns, ("board",))
+        column = columns.get("board", "board")
+        for line, where, record in objects(data, records):
+            value = record.get(column)
+            rows = value if isinstance(value, list) else str(value or "").strip("\n").split("\n")
+            if not all(isinstance(row, str) for row in rows) or not any(rows):
+                raise DataError(
+                    f"{where}: column {column!r}: expected a board as text or as a list of rows, "
+                    f"got {value!r:.100}; name another column with --options columns=board:COLUMN."
+                )
+            try:
+                instance = cls.instance([row.rstrip("\r") for row in rows], int(layout))
+            except UsageError as error:
+                raise DataError(f"{where}: {error}") from error
+            yield BoardRow(line, instance)
 
     @classmethod
     @abstractmethod
@@ -259,10 +210,6 @@ class Game(DataTask[BoardRow]):
         Raises:
             UsageError: the board is invalid or has no solution.
         """
-
-    @abstractmethod
-    def settings(self) -> tuple[int | str, ...]:
-        """Options that determine the set of worlds, the side first: part of a draw's key."""
 
     @abstractmethod
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
@@ -277,8 +224,8 @@ class Game(DataTask[BoardRow]):
         """Description of the world on `board` for a player, without the instruction."""
 
     @abstractmethod
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Results of canonical lists of actions."""
+    def play(self, problem: Problem, actions: str) -> GameResult:
+        """Result of a canonical list of actions."""
 
     @abstractmethod
     def is_canonical(self, answer: str) -> bool:
@@ -298,20 +245,12 @@ class Game(DataTask[BoardRow]):
     def _of_row(self, row: BoardRow, index: int, split: str, where: RowPlace) -> Problem:
         return self._problem(row.instance, index, split, where)
 
-    def _generate(self, index: int, split: str) -> Problem:
-        settings = self.settings()
-        for draw in count():
-            rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
-            instance = self.draw(rng, split)
-            if instance is not None and is_in(split, instance.key):
-                where = {"source": "-".join(map(str, settings))}
-                return self._problem(instance, index, split, where)
-            if draw >= MOST_DRAWS:
-                raise UsageError(
-                    f"{self.name}: no instance for split {split!r} in {MOST_DRAWS} draws with "
-                    f"options {settings}; make the world larger or less full."
-                )
-        raise AssertionError("unreachable")
+    def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
+        instance = self.draw(rng, split)
+        if instance is None or not is_in(split, instance.key):
+            return None
+        where = {"source": "-".join(map(str, self._drawn(index)))}
+        return self._problem(instance, index, split, where)
 
     def _problem(
         self, instance: GameInstance, index: int, split: str, where: Mapping[str, object]
@@ -345,26 +284,26 @@ class Game(DataTask[BoardRow]):
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
         """For each canonical list, True if it solves the world on `board`."""
         at_board = replace(problem, meta={**problem.meta, "board": board})
-        return [end.solved for end in self.play_batch([at_board] * len(actions), actions)]
+        return [self.play(at_board, plan).solved for plan in actions]
 
     def join(self, *actions: str) -> str:
         """Concatenate canonical lists."""
-        return join_lists(*actions)
+        return f"[{','.join(inner for text in actions if (inner := text[1:-1]))}]"
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[GradeResult]:
         """Play the answers; statuses are `solved`, `unsolved` and `none` (no list of actions)."""
-        rows = [i for i, answer in enumerate(answers) if answer and self.is_canonical(answer)]
-        played = self.play_batch([problems[i] for i in rows], [answers[i] or START for i in rows])
-        graded = [GradeResult(0.0, "none")] * len(answers)
-        sparse = self.reward == "sparse"
-        for i, end in zip(rows, played, strict=True):
-            share = min(1.0, max(0.0, end.gained / end.best))
-            parts = (("return", end.gained), ("invalid", float(end.invalid)))
-            status = "solved" if end.solved else "unsolved"
-            graded[i] = GradeResult(float(end.solved) if sparse else share, status, parts)
-        return graded
+        return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
+
+    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
+        if not answer or not self.is_canonical(answer):
+            return GradeResult(0.0, "none")
+        end = self.play(problem, answer)
+        share = min(1.0, max(0.0, end.gained / end.best))
+        parts = (("return", end.gained), ("invalid", float(end.invalid)))
+        score = float(end.solved) if self.reward == "sparse" else share
+        return GradeResult(score, "solved" if end.solved else "unsolved", parts)
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return number_by_first(answers)
@@ -393,12 +332,6 @@ def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
         for name in names:
             if not hasattr(module[name], "py_func"):
                 module[name] = njit(cache=True, nogil=True)(module[name])
-
-
-def pack_lists(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of actions for a kernel: their bytes (uint8) and where each ends (int64)."""
-    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
-    return buffer, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
 def most_moves(side: int) -> int:
@@ -440,13 +373,29 @@ class MoveGame(Game):
         return most_moves(self.side)
 
     def is_canonical(self, answer: str) -> bool:
-        return are_moves(answer)
+        return _CANONICAL_MOVES.fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
-        return read_moves(text)
+        moves = json_list(text)
+        if moves is None or not all(type(a) is str and len(a) == 1 and a in MOVES for a in moves):
+            return None
+        return written(moves)
 
     def answer_lenient(self, text: str) -> str | None:
-        return read_moves_loosely(text)
+        """The moves of the last list, else of the last line, as letters or words in any case."""
+        # Quotes are ignored, and letters may be joined (`UURD`); any other word or number and
+        # nested lists make the reply unreadable.
+        items = shown_list(text)
+        if items is None:
+            lines = visible(text)[-LONGEST_LIST:].splitlines()
+            items = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
+            if not _WORD.search(items):
+                return None
+        elif "[" in items[1:]:
+            return None
+        words = (match[0].upper() for match in _WORD.finditer(items))
+        moves = "".join(_WORDS.get(word, word) for word in words)
+        return None if moves.strip(MOVES) or len(moves) > MOST_ACTIONS else written([*moves])
 
     @abstractmethod
     def best_moves(self, board: str, rng: random.Random) -> str:

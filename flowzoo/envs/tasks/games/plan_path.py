@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks.games.game import (
     MOVES,
@@ -38,130 +36,70 @@ from flowzoo.envs.tasks.games.game import (
     GameResult,
     MoveGame,
     Tile,
-    compile_in,
     moves_of,
-    pack_lists,
     written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
-
-UNREACHED = -1
-_WALL, _START, _GOAL, _BOTH = ord("#"), ord("P"), ord("G"), ord("+")
-
-
-class PlanPathResult(NamedTuple):
-    """Result of a plan."""
-
-    end: int  # final cell, row * side + column
-    moves: int  # moves made, those into a wall included; at most the cap
-    invalid: int  # moves into a wall or off the grid, without effect
-    start_distance: int  # moves from the start to the goal on a shortest path
-    end_distance: int  # moves from the final cell to the goal on a shortest path
-
-
-def cells(board: str) -> bytes:
-    """The cells of a board (rows ended by newlines), row after row."""
-    return board.replace("\n", "").encode("ascii")
-
-
-def distances(board: str, side: int, source: int) -> np.ndarray:
-    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 for none."""
-    grid = np.frombuffer(cells(board), dtype=np.uint8)
-    out = np.empty(side * side, dtype=np.int16)
-    _compile()
-    _spread(grid, side, source, out, np.empty(side * side, dtype=np.int16))
-    return out
-
-
-def walk_batch(
-    boards: Sequence[str], side: int, plans: Sequence[str], cap: int
-) -> list[PlanPathResult]:
-    """Play `plans[i]` on `boards[i]`; at most `cap` moves of each are made."""
-    if not plans:
-        return []
-    grids = np.frombuffer(b"".join(map(cells, boards)), dtype=np.uint8)
-    buffer, ends = pack_lists(plans)
-    out = np.empty((len(plans), len(PlanPathResult._fields)), dtype=np.int64)
-    _compile()
-    _walk(grids.reshape(len(plans), side * side), side, buffer, ends, cap, out)
-    return [PlanPathResult(*row) for row in out.tolist()]
-
-
-@cache
-def _compile() -> None:
-    compile_in(globals(), ("_spread", "_walk"))
-
-
-def _spread(grid: np.ndarray, side: int, source: int, out: np.ndarray, queue: np.ndarray) -> None:
-    """Breadth-first search from `source`; `queue` is scratch of the size of `grid`."""
-    out[:] = UNREACHED
-    out[source] = 0
-    queue[0] = source
-    head, tail = 0, 1
-    while head < tail:
-        cell = queue[head]
-        head += 1
-        row, column = cell // side, cell % side
-        for move in range(4):
-            down = (move == 1) - (move == 0)
-            right = (move == 3) - (move == 2)
-            r, c = row + down, column + right
-            if 0 <= r < side and 0 <= c < side:
-                there = r * side + c
-                if grid[there] != _WALL and out[there] < 0:
-                    out[there] = out[cell] + 1
-                    queue[tail] = there
-                    tail += 1
-
-
-def _walk(
-    grids: np.ndarray, side: int, buffer: np.ndarray, ends: np.ndarray, cap: int, out: np.ndarray
-) -> None:
-    size = side * side
-    distance, queue = np.empty(size, np.int16), np.empty(size, np.int16)
-    at = 0
-    for plan in range(len(ends)):
-        grid = grids[plan]
-        row, column, goal = 0, 0, 0
-        for cell in range(size):
-            if grid[cell] == _START or grid[cell] == _BOTH:
-                row, column = cell // side, cell % side
-            if grid[cell] == _GOAL or grid[cell] == _BOTH:
-                goal = cell
-        start = row * side + column
-        moves, invalid = 0, 0
-        while at < ends[plan]:
-            letter = buffer[at]
-            at += 1
-            down = (letter == 68) - (letter == 85)  # D, U
-            right = (letter == 82) - (letter == 76)  # R, L
-            if (down == 0 and right == 0) or moves >= cap:
-                continue
-            moves += 1
-            r, c = row + down, column + right
-            if 0 <= r < side and 0 <= c < side and grid[r * side + c] != _WALL:
-                row, column = r, c
-            else:
-                invalid += 1
-        _spread(grid, side, goal, distance, queue)
-        out[plan, 0] = row * side + column
-        out[plan, 1] = moves
-        out[plan, 2] = invalid
-        out[plan, 3] = distance[start]
-        out[plan, 4] = distance[row * side + column]
-
 
 STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5  # parts of the shaped return
 TRAIL = ("• ", "yellow")  # symbol of a visited cell
 _WALL_DRAWS = 50
 
 
-def neighbor(cell: int, move: str, side: int) -> int | None:
-    """The cell that `move` leads to on an empty grid, or None off it."""
-    row = cell // side + {"U": -1, "D": 1}.get(move, 0)
-    column = cell % side + {"L": -1, "R": 1}.get(move, 0)
-    return row * side + column if 0 <= row < side and 0 <= column < side else None
+class Walk(NamedTuple):
+    """Result of a plan."""
+
+    path: list[int]  # the cell (row * side + column) before every move made, then the last cell
+    invalid: int  # moves into a wall or off the grid, without effect
+    start_distance: int  # moves from the start to the goal on a shortest path
+    end_distance: int  # moves from the last cell to the goal on a shortest path
+
+
+@cache
+def neighbors(side: int) -> list[dict[str, int]]:
+    """The cells around every cell of an empty grid, by move."""
+    steps = dict(zip(MOVES, ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))
+    return [
+        {
+            move: (row + down) * side + column + right
+            for move, (down, right) in steps.items()
+            if 0 <= row + down < side and 0 <= column + right < side
+        }
+        for row in range(side)
+        for column in range(side)
+    ]
+
+
+def distances(board: str, side: int, source: int) -> list[int]:
+    """Shortest path lengths from every cell to `source`; -1 for none."""
+    marks, around = board.replace("\n", ""), neighbors(side)
+    lengths = [-1] * len(marks)
+    lengths[source] = 0
+    queue = [source]
+    for cell in queue:  # which grows meanwhile
+        for there in around[cell].values():
+            if lengths[there] < 0 and marks[there] != "#":
+                lengths[there] = lengths[cell] + 1
+                queue.append(there)
+    return lengths
+
+
+def walk(board: str, side: int, plan: str, cap: int) -> Walk:
+    """Play `plan` on `board`; at most `cap` of its moves are made."""
+    marks, around = board.replace("\n", ""), neighbors(side)
+    start, goal = (
+        marks.index("+" if "+" in marks else "P"),
+        marks.index("+" if "+" in marks else "G"),
+    )
+    path, invalid = [start], 0
+    for move in moves_of(plan)[:cap]:
+        there = around[path[-1]].get(move)
+        if there is None or marks[there] == "#":
+            there, invalid = path[-1], invalid + 1
+        path.append(there)
+    lengths = distances(board, side, goal)
+    return Walk(path, invalid, lengths[start], lengths[path[-1]])
 
 
 def board_of(marks: Sequence[str], side: int) -> str:
@@ -176,29 +114,11 @@ def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -
         return None
     moves = ""
     while start != goal:
-        nearer = [
-            (move, there)
-            for move in MOVES
-            if (there := neighbor(start, move, side)) is not None
-            and distance[there] == distance[start] - 1
-        ]
+        around = neighbors(side)[start].items()
+        nearer = [step for step in around if distance[step[1]] == distance[start] - 1]
         move, start = rng.choice(nearer)
         moves += move
     return moves
-
-
-def shaped_return(walk: PlanPathResult, side: int) -> float:
-    """The shaped return of a plan; see the module's page."""
-    total = (walk.start_distance - walk.end_distance) / (2 * side)
-    total += STEP * walk.moves + INVALID * walk.invalid
-    if walk.end_distance == 0:
-        total += GOAL + (SHORTEST if walk.moves == walk.start_distance else 0.0)
-    return total
-
-
-def best_return(distance: int, side: int) -> float:
-    """The shaped return of a shortest plan of `distance` moves."""
-    return distance / (2 * side) + STEP * distance + GOAL + SHORTEST
 
 
 @dataclass(frozen=True)
@@ -229,7 +149,7 @@ class PlanPathTask(MoveGame):
         check_whole("side", self.side, 3, 30)
         check_number("density", self.density, 0.0, 0.5)
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         return self.side, str(self.density)
 
     @classmethod
@@ -265,28 +185,19 @@ class PlanPathTask(MoveGame):
         return None
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        board = problem.meta["board"]
-        if actions == START:
-            return board
-        side = self.side
-        marks = list(board.replace("\n", "").replace("P", "."))
-        end = self._walk(problem, actions).end
-        marks[end] = "+" if marks[end] == "G" else "P"
-        return board_of(marks, side)
+        marks = list(problem.meta["board"].replace("\n", "").replace("P", "."))
+        end = self._walk(problem, actions).path[-1]
+        marks[end] = "+" if marks[end] in "G+" else "P"
+        return board_of(marks, self.side)
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
-        side, cell = self.side, problem.meta["board"].replace("\n", "").index("P")
-        moves, trail = moves_of(answer or START)[: self.cap], set()
         marks = self.state(problem, answer or START).replace("\n", "")
-        for move in moves:
-            trail.add(cell)
-            there = neighbor(cell, move, side)
-            cell = cell if there is None or marks[there] == "#" else there
+        trail = set(self._walk(problem, answer or START).path[:-1])
         tiles = [
             TRAIL if mark == "." and cell in trail else self.tiles[mark][1:]
             for cell, mark in enumerate(marks)
         ]
-        return [tiles[row : row + side] for row in range(0, side * side, side)]
+        return [tiles[row : row + self.side] for row in range(0, len(tiles), self.side)]
 
     def describe(self, problem: Problem, board: str, actions: str) -> str:
         width = self.side + 1
@@ -297,26 +208,27 @@ class PlanPathTask(MoveGame):
             f"the goal is at row {goal // width}, column {goal % width}."
         )
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        boards = [problem.meta["board"] for problem in problems]
-        side = self.side
-        return [
-            GameResult(
-                walk.end_distance == 0,
-                shaped_return(walk, side),
-                best_return(walk.start_distance, side),
-                walk.invalid,
-            )
-            for walk in walk_batch(boards, side, actions, self.cap)
-        ]
+    def play(self, problem: Problem, actions: str) -> GameResult:
+        """The moves as far as they are made, with the shaped return of the module's page."""
+        walked, side = self._walk(problem, actions), self.side
+        moves, least = len(walked.path) - 1, walked.start_distance
+        gained = (least - walked.end_distance) / (2 * side)
+        gained += STEP * moves + INVALID * walked.invalid
+        solved = walked.end_distance == 0
+        if solved:
+            gained += GOAL + (SHORTEST if moves == least else 0.0)
+        best = least / (2 * side) + STEP * least + GOAL + SHORTEST
+        return GameResult(solved, gained, best, walked.invalid)
 
-    def _walk(self, problem: Problem, actions: str) -> PlanPathResult:
-        return walk_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
+    def _walk(self, problem: Problem, actions: str) -> Walk:
+        return walk(problem.meta["board"], self.side, actions, self.cap)
 
     def ended(self, problem: Problem, actions: str = START) -> str:
         """`solved` on the goal, `cap` if no move is left."""
-        walk = self._walk(problem, actions)
-        return "solved" if walk.end_distance == 0 else "cap" if walk.moves >= self.cap else ""
+        walked = self._walk(problem, actions)
+        return (
+            "solved" if walked.end_distance == 0 else "cap" if len(walked.path) > self.cap else ""
+        )
 
     def best_moves(self, board: str, rng: random.Random) -> str:
         marks = board.replace("\n", "")

@@ -42,7 +42,7 @@ from flowzoo.envs.tasks.games.game import (
     Tile,
     compile_in,
     most_moves,
-    pack_lists,
+    moves_of,
     written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
@@ -58,8 +58,6 @@ class SokobanResult(NamedTuple):
     board: str  # the board after it
     moves: int  # number of moves, ineffective ones included; at most the cap
     invalid: int  # moves against a wall or a box that cannot be pushed, without effect
-    on_at_start: int  # boxes on goals at the start
-    on_at_end: int  # boxes on goals at the end
 
 
 class SokobanState(NamedTuple):
@@ -149,25 +147,28 @@ def level_of(walls_and_goals: str) -> SokobanLevel:
     return SokobanLevel(walls_and_goals)
 
 
-def run_batch(
-    boards: Sequence[str], side: int, lists: Sequence[str], cap: int
-) -> list[SokobanResult]:
-    """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made."""
-    if not lists:
-        return []
-    # Rows keep their newline, which acts as an obstacle, to avoid a copy.
-    texts = "".join([f"{board}\n" for board in boards]).encode("ascii")
-    grids = np.frombuffer(texts, dtype=np.uint8).reshape(len(lists), side * (side + 1)).copy()
-    buffer, ends = pack_lists(lists)
-    out = np.zeros((len(lists), 4), dtype=np.int64)
-    _compile()
-    _run(grids, side + 1, buffer, ends, cap, out)
-    played = grids.tobytes().decode("ascii")
-    width = side * (side + 1)
-    return [
-        SokobanResult(played[row * width : (row + 1) * width - 1], *counts)
-        for row, counts in enumerate(out.tolist())
-    ]
+# What a cell becomes when the player comes, a box comes, or the player goes.
+_ENTERED = {"-": "@", ".": "+", "$": "@", "*": "+"}
+_PUSHED = {"-": "$", ".": "*"}
+_LEFT = {"@": "-", "+": "."}
+
+
+def run(board: str, plan: str, cap: int) -> SokobanResult:
+    """Play `plan` on `board`; at most `cap` of its moves are made."""
+    grid, width, moves, invalid = list(board), board.index("\n") + 1, moves_of(plan)[:cap], 0
+    steps = {"U": -width, "D": width, "L": -1, "R": 1}
+    player = next(cell for cell, symbol in enumerate(grid) if symbol in _LEFT)
+    for move in moves:
+        there, beyond = player + steps[move], player + 2 * steps[move]
+        is_box = grid[there] in "$*"
+        if grid[there] not in _ENTERED or (is_box and grid[beyond] not in _PUSHED):
+            invalid += 1
+            continue
+        if is_box:
+            grid[beyond] = _PUSHED[grid[beyond]]
+        grid[there], grid[player] = _ENTERED[grid[there]], _LEFT[grid[player]]
+        player = there
+    return SokobanResult("".join(grid), len(moves), invalid)
 
 
 def _rank(boxes: Sequence[int]) -> int:
@@ -192,7 +193,7 @@ def _combos(cells: int, boxes: int) -> np.ndarray:
 
 @cache
 def _compile() -> None:
-    compile_in(globals(), ("_replaced_rank", "_backwards", "_run"))
+    compile_in(globals(), ("_replaced_rank", "_backwards"))
 
 
 def _replaced_rank(boxes: np.ndarray, old: int, new: int) -> int:
@@ -246,48 +247,6 @@ def _backwards(next_cell: np.ndarray, combos: np.ndarray, solved: int, left: np.
                     tail += 1
 
 
-def _run(
-    grids: np.ndarray, width: int, buffer: np.ndarray, ends: np.ndarray, cap: int, out: np.ndarray
-) -> None:
-    """Make the moves of every row on its grid, in place; `out` gets counts: `SokobanResult`."""
-    at = 0
-    for row in range(len(ends)):
-        grid = grids[row]
-        player = 0
-        for cell in range(len(grid)):
-            if grid[cell] == 64 or grid[cell] == 43:  # @ +
-                player = cell
-            if grid[cell] == 42:  # *
-                out[row, 2] += 1
-        while at < ends[row]:
-            letter = buffer[at]
-            at += 1
-            down = (letter == 68) - (letter == 85)  # D, U
-            right = (letter == 82) - (letter == 76)  # R, L
-            step = down * width + right
-            if step == 0 or out[row, 0] >= cap:
-                continue
-            out[row, 0] += 1
-            there, beyond = player + step, player + 2 * step
-            symbol = grid[there]
-            if symbol == 36 or symbol == 42:  # $ *
-                free = grid[beyond]
-                if free != 45 and free != 46:  # - .
-                    out[row, 1] += 1
-                    continue
-                grid[beyond] = 36 if free == 45 else 42
-                symbol = 45 if symbol == 36 else 46
-            elif symbol != 45 and symbol != 46:
-                out[row, 1] += 1
-                continue
-            grid[there] = 64 if symbol == 45 else 43
-            grid[player] = 45 if grid[player] == 64 else 46
-            player = there
-        for cell in range(len(grid)):
-            if grid[cell] == 42:
-                out[row, 3] += 1
-
-
 STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0  # parts of the shaped return
 
 
@@ -307,18 +266,6 @@ def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> st
         move, state = rng.choice(nearer)
         moves, left = moves + move, left - 1
     return moves
-
-
-def shaped_return(run: SokobanResult) -> float:
-    """The shaped return of a list of moves; see the module's page."""
-    total = ON_GOAL * (run.on_at_end - run.on_at_start)
-    total += STEP * run.moves + INVALID * run.invalid
-    return total + (0.0 if "$" in run.board else WIN)
-
-
-def best_return(optimal: int, boxes: int) -> float:
-    """The shaped return of a shortest solution of `optimal` moves with `boxes` off goals."""
-    return ON_GOAL * boxes + STEP * optimal + WIN
 
 
 @dataclass(frozen=True)
@@ -369,7 +316,7 @@ class SokobanTask(MoveGame):
         """Inner walls."""
         return round(self.density * (self.side - 2) ** 2)
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         longest = "any" if self.longest is None else self.longest
         return self.side, self.boxes, str(self.density), longest
 
@@ -420,7 +367,7 @@ class SokobanTask(MoveGame):
         return GameInstance(walls_and_goals, board, written([*moves]), {"optimal": len(moves)})
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        return problem.meta["board"] if actions == START else self._run(problem, actions).board
+        return self._run(problem, actions).board
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
         rows = self.state(problem, answer or START).split("\n")
@@ -429,30 +376,29 @@ class SokobanTask(MoveGame):
     def describe(self, problem: Problem, board: str, actions: str) -> str:
         return f"Sokoban ({self.legend()}):\n{board}"
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        runs = run_batch([p.meta["board"] for p in problems], self.side, actions, self.cap)
-        return [
-            GameResult(
-                "$" not in run.board,
-                shaped_return(run),
-                best_return(problem.meta["optimal"], problem.meta["board"].count("$")),
-                run.invalid,
-            )
-            for problem, run in zip(problems, runs, strict=True)
-        ]
+    def play(self, problem: Problem, actions: str) -> GameResult:
+        """The moves as far as they are made, with the shaped return of the module's page."""
+        board, moves, invalid = self._run(problem, actions)
+        start = problem.meta["board"]
+        solved = "$" not in board
+        gained = ON_GOAL * (board.count("*") - start.count("*"))
+        gained += STEP * moves + INVALID * invalid
+        gained += WIN if solved else 0.0
+        best = ON_GOAL * start.count("$") + STEP * problem.meta["optimal"] + WIN
+        return GameResult(solved, gained, best, invalid)
 
     def _run(self, problem: Problem, actions: str) -> SokobanResult:
-        return run_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
+        return run(problem.meta["board"], actions, self.cap)
 
     def ended(self, problem: Problem, actions: str = START) -> str:
         """`solved`, `deadlock` if the solution is out of reach, `cap` if no move is left."""
-        run = self._run(problem, actions)
-        if "$" not in run.board:
+        result = self._run(problem, actions)
+        if "$" not in result.board:
             return "solved"
-        level = level_of(bare(run.board))
-        if level.moves_left(level.state(run.board)) < 0:
+        level = level_of(bare(result.board))
+        if level.moves_left(level.state(result.board)) < 0:
             return "deadlock"
-        return "cap" if run.moves >= self.cap else ""
+        return "cap" if result.moves >= self.cap else ""
 
     def best_moves(self, board: str, rng: random.Random) -> str:
         level = level_of(bare(board))

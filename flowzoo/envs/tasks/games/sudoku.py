@@ -26,7 +26,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -40,30 +40,23 @@ from flowzoo.envs.tasks.games.game import (
     check_square,
     compile_in,
     json_list,
-    pack_lists,
     written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.envs.text import visible
 from flowzoo.errors import UsageError
 
-_OPEN, _CLOSE = ord("["), ord("]")
 
-
-class SudokuResult(NamedTuple):
-    """Result of a list of entries."""
-
-    grid: str  # digits of clues and entries, row after row, 0 for a blank
-    solved: bool  # every row, column and box has every digit
-    invalid: int  # entries that change a clue or are off the grid, without effect
+def search(clues: np.ndarray, side: int, most: int, seed: int = 0) -> tuple[int, np.ndarray]:
+    """Number of completions of a grid, counted up to `most`, and the last one (zeros for none)."""
+    _compile()
+    grid = np.zeros_like(clues)
+    return _count(clues, side, most, np.array([seed], dtype=np.uint64), grid), grid
 
 
 def complete_grid(side: int, seed: int) -> np.ndarray:
     """A random complete grid."""
-    _compile()
-    empty, grid = np.zeros((2, side * side), dtype=np.uint8)
-    _count(empty, side, 1, np.array([seed], dtype=np.uint64), grid)
-    return grid
+    return search(np.zeros(side * side, dtype=np.uint8), side, 1, seed)[1]
 
 
 def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | None:
@@ -76,18 +69,13 @@ def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | Non
 
 def count_solutions(puzzle: str, side: int, most: int = 2) -> int:
     """Number of solutions of a puzzle (digits row after row), counted up to `most`."""
-    _compile()
-    grid = _array(puzzle)
-    return _count(grid, side, most, np.zeros(1, np.uint64), np.zeros_like(grid))
+    return search(_array(puzzle), side, most)[0]
 
 
+@lru_cache(maxsize=4096)
 def solution_of(puzzle: str, side: int) -> str:
     """The first solution of a puzzle (digits row after row); zeros if there is none."""
-    _compile()
-    grid = _array(puzzle)
-    solution = np.zeros_like(grid)
-    _count(grid, side, 1, np.zeros(1, np.uint64), solution)
-    return digits(solution)
+    return digits(search(_array(puzzle), side, 1)[1])
 
 
 def digits(grid: np.ndarray) -> str:
@@ -95,22 +83,28 @@ def digits(grid: np.ndarray) -> str:
     return (grid + np.uint8(48)).tobytes().decode("ascii")
 
 
-def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[SudokuResult]:
-    """Write the entries of `lists[i]` into `puzzles[i]`, in their order."""
-    if not lists:
-        return []
-    _compile()
-    size = side * side
-    puzzle = _array("".join(puzzles)).reshape(len(lists), size)
-    buffer, ends = pack_lists(lists)
-    grids = puzzle.copy()
-    out = np.zeros((len(lists), 2), dtype=np.int64)
-    _enter(puzzle, grids, side, buffer, ends, out)
-    text = digits(grids)
-    return [
-        SudokuResult(text[row * size : (row + 1) * size], bool(solved), invalid)
-        for row, (solved, invalid) in enumerate(out.tolist())
-    ]
+def fill(puzzle: str, side: int, entries: str) -> tuple[str, int]:
+    """Write entries into a puzzle, in their order: the digits, and the number of rejected ones."""
+    grid, rejected, rows = list(puzzle), 0, list[int]()
+    for item in json.loads(entries):
+        if len(item) == side:
+            rows += item
+            if len(rows) < side * side:
+                continue
+            values, rows = dict(enumerate(rows)), []
+        else:
+            row, column, value = item
+            # A cell that the grid does not have rejects any value.
+            values = {row * side + column if max(row, column) < side else -1: value}
+        if all(
+            cell >= 0 and value <= side and puzzle[cell] in ("0", str(value))
+            for cell, value in values.items()
+        ):
+            for cell, value in values.items():
+                grid[cell] = str(value)
+        else:
+            rejected += 1
+    return "".join(grid), rejected
 
 
 def _array(text: str) -> np.ndarray:
@@ -119,8 +113,8 @@ def _array(text: str) -> np.ndarray:
 
 @cache
 def _compile() -> None:
-    search = ("_below", "_flip", "_free", "_size", "_pick", "_fits", "_count", "_dig")
-    compile_in(globals(), (*search, "_write_grid", "_write_cell", "_enter"))
+    names = ("_below", "_flip", "_free", "_size", "_pick", "_fits", "_count", "_dig")
+    compile_in(globals(), names)
 
 
 def _below(stream: np.ndarray, limit: int) -> np.int64:
@@ -244,71 +238,6 @@ def _dig(grid: np.ndarray, side: int, blanks: int, stream: np.ndarray) -> int:
     return blanks
 
 
-def _write_grid(puzzle: np.ndarray, grid: np.ndarray, side: int, values: np.ndarray) -> bool:
-    """Write a whole grid; False without writing if it changes a clue or has an invalid digit."""
-    for cell in range(side * side):
-        if values[cell] > side or (puzzle[cell] > 0 and values[cell] != puzzle[cell]):
-            return False
-    for cell in range(side * side):
-        grid[cell] = values[cell]
-    return True
-
-
-def _write_cell(puzzle: np.ndarray, grid: np.ndarray, side: int, entry: np.ndarray) -> bool:
-    """Write an entry; False without writing if it changes a clue or is off the grid."""
-    row, column, value = entry[0], entry[1], entry[2]
-    cell = row * side + column
-    if row >= side or column >= side or value > side:
-        return False
-    if puzzle[cell] > 0 and puzzle[cell] != value:
-        return False
-    grid[cell] = value
-    return True
-
-
-def _enter(
-    puzzles: np.ndarray,
-    grids: np.ndarray,
-    side: int,
-    buffer: np.ndarray,
-    ends: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Write the entries of every list; `out` gets `solved` and `invalid` per list."""
-    size = side * side
-    item, whole = np.zeros(side, np.uint8), np.zeros(size, np.uint8)
-    solution, stream = np.empty(size, np.uint8), np.zeros(1, np.uint64)
-    at = 0
-    for number in range(len(ends)):
-        puzzle, grid = puzzles[number], grids[number]
-        length, rows = 0, 0
-        while at < ends[number]:
-            symbol = buffer[at]
-            at += 1
-            if symbol == _OPEN:
-                length = 0
-            elif 48 <= symbol <= 57 and length < side:
-                item[length] = symbol - 48
-                length += 1
-            elif symbol == _CLOSE and length == side:
-                for column in range(side):
-                    whole[rows * side + column] = item[column]
-                rows, length = rows + 1, 0
-                if rows == side:
-                    rows = 0
-                    if not _write_grid(puzzle, grid, side, whole):
-                        out[number, 1] += 1
-            elif symbol == _CLOSE and length == 3:
-                length = 0
-                if not _write_cell(puzzle, grid, side, item):
-                    out[number, 1] += 1
-        complete = True
-        for cell in range(size):
-            complete = complete and grid[cell] > 0
-        if complete and _count(grid, side, 1, stream, solution) == 1:
-            out[number, 0] = 1
-
-
 INVALID, SOLVED = -0.1, 1.0  # parts of the shaped return
 MOST_BLANKS = {4: 10, 9: 52}  # number of blanks by side that digging reaches with a few draws
 DEFAULT_BLANKS = {4: 7, 9: 36}
@@ -324,20 +253,6 @@ def _canonical(side: int) -> re.Pattern[str]:
     row = rf"\[[0-9](?:,[0-9]){{{side - 1}}}\]"
     item = rf"(?:\[[0-9],[0-9],[0-9]\]|{row}(?:,{row}){{{side - 1}}})"
     return re.compile(rf"\[(?:{item}(?:,{item})*)?\]")
-
-
-def read_entries(value: object, side: int) -> str | None:
-    """Canonical text of a list of entries or a whole grid; else None."""
-    if not isinstance(value, list):
-        return None
-    lengths = {len(item) if isinstance(item, list) else -1 for item in value}
-    is_grid = lengths == {side} and len(value) == side
-    if not (is_grid or lengths <= {3}):
-        return None
-    numbers = [number for item in value for number in item]
-    if not all(type(number) is int and 0 <= number <= 9 for number in numbers):
-        return None
-    return written(value)
 
 
 def read_lines(text: str, side: int) -> list[list[int]] | None:
@@ -369,11 +284,6 @@ def entries_between(now: str, target: str, side: int) -> str:
     return written(cells)
 
 
-@lru_cache(maxsize=4096)
-def _solution(puzzle: str, side: int) -> str:
-    return solution_of(puzzle, side)
-
-
 @dataclass(frozen=True)
 class SudokuTask(Game):
     """Sudoku puzzles with one solution."""
@@ -401,7 +311,7 @@ class SudokuTask(Game):
             object.__setattr__(self, "blanks", DEFAULT_BLANKS[self.side])
         check_whole("blanks", self.blanks, 1, MOST_BLANKS[self.side])
 
-    def settings(self) -> tuple[int | str, ...]:
+    def _drawn(self, index: int) -> tuple[int | str, ...]:
         return self.side, self.blanks or 0
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
@@ -428,12 +338,12 @@ class SudokuTask(Game):
         return GameInstance(key, format_board(clues, side), entries_between(clues, key, side), {})
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        return format_board(self._fill(problem, actions).grid, self.side)
+        return format_board(self._fill(problem, actions), self.side)
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
         side, box = self.side, 2 if self.side == 4 else 3
         puzzle = _digits_of(problem.meta["board"])
-        grid, solution = self._fill(problem, answer or START).grid, _solution(puzzle, side)
+        grid, solution = self._fill(problem, answer or START), solution_of(puzzle, side)
         rows: list[list[tuple[str, str]]] = []
         for row in range(side):
             if row and row % box == 0:
@@ -462,30 +372,34 @@ class SudokuTask(Game):
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
         before = entries_between(_digits_of(problem.meta["board"]), _digits_of(board), self.side)
         lists = [self.join(before, new) for new in actions]
-        return [end.solved for end in self.play_batch([problem] * len(lists), lists)]
+        return [self.play(problem, entries).solved for entries in lists]
 
-    def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Write all entries in one compiled pass; solutions are computed from the clues."""
-        side, puzzles = self.side, [_digits_of(p.meta["board"]) for p in problems]
-        rows = []
-        for puzzle, end in zip(puzzles, fill_batch(puzzles, side, actions), strict=True):
-            share = 1.0
-            if not end.solved:
-                cells = zip(puzzle, end.grid, _solution(puzzle, side), strict=True)
-                blanks = [have == want for clue, have, want in cells if clue == "0"]
-                share = sum(blanks) / max(1, len(blanks))
-            gained = share + INVALID * end.invalid + (SOLVED if end.solved else 0.0)
-            rows.append(GameResult(end.solved, gained, 1.0 + SOLVED, end.invalid))
-        return rows
+    def play(self, problem: Problem, actions: str) -> GameResult:
+        puzzle = _digits_of(problem.meta["board"])
+        grid, rejected = fill(puzzle, self.side, actions)
+        solution = solution_of(puzzle, self.side)
+        cells = zip(puzzle, grid, solution, strict=True)
+        blanks = [have == want for clue, have, want in cells if clue == "0"]
+        solved = grid == solution
+        gained = sum(blanks) / len(blanks) + INVALID * rejected + SOLVED * solved
+        return GameResult(solved, gained, 1.0 + SOLVED, rejected)
 
-    def _fill(self, problem: Problem, actions: str) -> SudokuResult:
-        return fill_batch([_digits_of(problem.meta["board"])], self.side, [actions])[0]
+    def _fill(self, problem: Problem, actions: str) -> str:
+        return fill(_digits_of(problem.meta["board"]), self.side, actions)[0]
 
     def is_canonical(self, answer: str) -> bool:
         return _canonical(self.side).fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
-        return read_entries(json_list(text), self.side)
+        items = json_list(text)
+        if items is None:
+            return None
+        lengths = {len(item) if isinstance(item, list) else -1 for item in items}
+        if lengths - {3} and (lengths != {self.side} or len(items) != self.side):
+            return None
+        numbers = [number for item in items if isinstance(item, list) for number in item]
+        fit = all(type(number) is int and 0 <= number <= 9 for number in numbers)
+        return written(items) if fit else None
 
     def answer_lenient(self, text: str) -> str | None:
         """The strict reading, else a grid in lines of digits, else `(row, column) = value`."""
@@ -501,11 +415,11 @@ class SudokuTask(Game):
 
     def ended(self, problem: Problem, actions: str = START) -> str:
         """`solved` once the grid is complete and right."""
-        return "solved" if self._fill(problem, actions).solved else ""
+        return "solved" if self.play(problem, actions).solved else ""
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
         """The missing entries and corrections; wrong: one of them with another digit."""
-        solution = _solution(_digits_of(problem.meta["board"]), self.side)
+        solution = solution_of(_digits_of(problem.meta["board"]), self.side)
         entries = entries_between(_digits_of(board), solution, self.side)
         if right or entries == START:
             return entries

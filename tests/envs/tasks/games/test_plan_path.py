@@ -3,16 +3,14 @@
 import random
 import re
 import statistics
-from collections import deque
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.game import MOVES, moves_of, written
-from flowzoo.envs.tasks.games.plan_path import distances, neighbor
+from flowzoo.envs.tasks.games.plan_path import neighbors
 
 SMALL = Problem(
     "plan_path", "train", 0, 0, "", '["D","D","R","R"]', {"board": "P#.\n..#\n..G", "optimal": 4}
@@ -20,39 +18,14 @@ SMALL = Problem(
 TASK = make_task("plan_path", side=3, reward="shaped")
 
 
-def reference_distances(board: str, side: int, source: int) -> list[int]:
-    """Breadth-first search in plain Python."""
-    marks, results = board.replace("\n", ""), {source: 0}
-    queue = deque([source])
-    while queue:
-        cell = queue.popleft()
-        for move in MOVES:
-            there = neighbor(cell, move, side)
-            if there is not None and marks[there] != "#" and there not in results:
-                results[there] = results[cell] + 1
-                queue.append(there)
-    return [results.get(cell, -1) for cell in range(side * side)]
-
-
 def test_the_published_statistics_are_met():
     task = make_task("plan_path")
-    problems = [task.problem(index, "all") for index in range(8000)]
+    problems = [task.problem(index, "all") for index in range(3000)]
     assert {problem.meta["board"].count("#") for problem in problems} == {22}
     lengths = [problem.meta["optimal"] for problem in problems]
-    # Standard error of the mean: 0.042; over 60,000 instances it is 7.84.
+    # Standard error of the mean: 0.07; over 60,000 instances it is 7.84.
     assert statistics.mean(lengths) == pytest.approx(7.9, abs=0.15)
     assert min(lengths) == 2
-
-
-def test_distances_agree_with_plain_python():
-    for side in (4, 10):
-        task = make_task("plan_path", side=side)
-        for index in range(50):
-            board = task.problem(index).meta["board"]
-            goal = board.replace("\n", "").index("G")
-            results = distances(board, side, goal)
-            assert results.tolist() == reference_distances(board, side, goal)
-            assert results.dtype == np.int16
 
 
 @pytest.mark.parametrize(
@@ -97,7 +70,7 @@ def loop_from(board: str, cell: int, moves: str, side: int) -> str:
     """A loop from `cell`: the moves of `moves` that a wall does not stop, and the way back."""
     marks, there = board.replace("\n", ""), ""
     for move in moves:
-        to = neighbor(cell, move, side)
+        to = neighbors(side)[cell].get(move)
         if to is not None and marks[to] != "#":
             cell, there = to, there + move
     return there + "".join({"U": "D", "D": "U", "L": "R", "R": "L"}[m] for m in reversed(there))

@@ -43,8 +43,8 @@ def all_solutions(puzzle: str) -> list[str]:
     return results
 
 
-@pytest.mark.parametrize(("side", "seeds"), [(4, 1000), (9, 1000)])
-def test_every_puzzle_of_a_thousand_seeds_has_exactly_one_solution(side, seeds):
+@pytest.mark.parametrize(("side", "seeds"), [(4, 300), (9, 300)])
+def test_every_puzzle_of_many_seeds_has_exactly_one_solution(side, seeds):
     for seed in range(seeds):
         task = make_task("sudoku", side=side, seed=seed)
         problem = task.problem(0)
