@@ -4,7 +4,5 @@ from flowzoo.envs.api.parallel import parallel_function
 from flowzoo.envs.api.registry import env_functions
 from flowzoo.envs.workflows.writing_pair import WritingPair
 
-__all__ = ["env", "parallel_env", "raw_env"]
-
 env, raw_env = env_functions(WritingPair)
 parallel_env = parallel_function(WritingPair)

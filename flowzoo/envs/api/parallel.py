@@ -26,10 +26,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         UsageError: the workflow is not simultaneous, or an argument of `WorkflowEnv` is wrong.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
-        "render_modes": list(OFFERED_MODES),
-        "render_fps": 1,
-    }
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*OFFERED_MODES], "render_fps": 1}  # pyrefly: ignore[bad-override]
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         if not workflow.simultaneous:
@@ -57,7 +54,8 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         """Start an episode; see `WorkflowEnv.reset`."""
         self.aec.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
-        return self._observations(), self._infos()
+        observations, *_, infos = self._results()
+        return observations, infos
 
     def step(self, actions: Mapping[str, str]) -> ParallelStep:
         """Submit the reply of every agent to its open prompt.
@@ -94,23 +92,15 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
             )
         return waiting
 
-    def _observations(self) -> dict[str, Obs]:
-        return {agent: self.aec.observe(agent) for agent in self.possible_agents}
-
-    def _infos(self) -> dict[str, AgentInfo]:
-        return {agent: dict(info) for agent, info in self.aec.infos.items()}
-
     def _results(self) -> ParallelStep:
         env = self.aec
         if env.episode.done:  # all agents end at once: there is no dead step
             self.agents = []
+        observations = {agent: env.observe(agent) for agent in self.possible_agents}
+        infos = {agent: dict(info) for agent, info in env.infos.items()}
         return (
-            self._observations(),
-            dict(env.rewards),
-            dict(env.terminations),
-            dict(env.truncations),
-            self._infos(),
-        )
+            observations, dict(env.rewards), dict(env.terminations), dict(env.truncations), infos
+        )  # fmt: skip
 
     def render(self) -> Any:
         """See `WorkflowEnv.render`."""
@@ -129,7 +119,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state()
 
     @property
-    def state_space(self) -> Any:
+    def state_space(self) -> Space[Any]:
         """The space of `state()`."""
         return self.aec.state_space
 
@@ -153,9 +143,11 @@ def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
         render_mode: str | None = None,
         **options: Any,
     ) -> ParallelWorkflowEnv:
-        workflow = make_workflow(kind, task, **options)
         return ParallelWorkflowEnv(
-            workflow, split=split, max_cycles=max_cycles, render_mode=render_mode
+            make_workflow(kind, task, **options),
+            split=split,
+            max_cycles=max_cycles,
+            render_mode=render_mode,
         )
 
     named = getattr(kind, "name", kind)

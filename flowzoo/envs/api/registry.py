@@ -40,9 +40,8 @@ def register_all() -> None:
     import gymnasium
     import pettingzoo
 
-    here = "flowzoo.envs.api"
-    pettingzoo.register("aec", "flowzoo/workflow-v0", f"{here}.registry:make_named")
-    named_parallel = f"{here}.parallel:make_named_parallel"
+    pettingzoo.register("aec", "flowzoo/workflow-v0", "flowzoo.envs.api.registry:make_named")
+    named_parallel = "flowzoo.envs.api.parallel:make_named_parallel"
     pettingzoo.register("parallel", "flowzoo/workflow-v0", named_parallel)
     seat = "flowzoo.adapters.seat:make_seat"
     gymnasium.register("flowzoo/Workflow-v0", seat)
@@ -106,7 +105,7 @@ def _complete(setting: str, value: Any) -> Any:
     computed = value.role_counts is not Workflow.role_counts
     if not (computed or (isinstance(getattr(value, "roles", None), Mapping) and value.roles)):
         raise UsageError(f'{setting} has no roles: set roles = {{"role": 1}}.')
-    if value.play is Workflow.play and value.script is Workflow.script:
+    if value.play is Workflow.play:
         raise UsageError(f"{setting} has no play(): define the workflow's script there.")
     return value
 
@@ -134,9 +133,8 @@ def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
         if task is not None and task is not kind.task:
             raise UsageError("a Workflow instance has a task already: pass only one of the two")
         if options:
-            raise UsageError(
-                f"{', '.join(sorted(options))}: a Workflow instance takes no further options"
-            )
+            names = ", ".join(sorted(options))
+            raise UsageError(f"{names}: a Workflow instance takes no further options")
         return kind
     cls = _class_of(kind)
     task = cls.default_task if task is None else task
@@ -226,16 +224,15 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _signature(kind: Any) -> inspect.Signature:
-    common = inspect.signature(make_env).parameters
-    task = common["task"].replace(annotation=inspect.Parameter.empty, default=kind.default_task)
-    parameters = [task]
-    for name in ("split", "max_cycles", "render_mode"):
-        parameters.append(common[name].replace(annotation=inspect.Parameter.empty))
+    task = inspect.Parameter(
+        "task", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=kind.default_task
+    )
+    defaults: dict[str, object] = {"split": "train", "max_cycles": None, "render_mode": None}
     for field in fields(kind):
         if field.name != "task":
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(
-                task.replace(name=field.name, kind=task.KEYWORD_ONLY, default=default)
-            )
-    parameters.append(inspect.Parameter("task_options", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters)
+            defaults[field.name] = task.empty if field.default is MISSING else field.default
+    options = [
+        inspect.Parameter(name, task.KEYWORD_ONLY, default=default)
+        for name, default in defaults.items()
+    ]
+    return inspect.Signature([task, *options, inspect.Parameter("task_options", task.VAR_KEYWORD)])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gymnasium.spaces import Dict, Space, Tuple
+from gymnasium.spaces import Space, Tuple
 from gymnasium.vector.utils import (
     batch_space,
     create_empty_array,
@@ -20,28 +20,14 @@ from gymnasium.vector.utils import (
 )
 from gymnasium.wrappers.utils import create_zero_array
 
-from flowzoo.envs.script import CHAT_ROLES, Message
+from flowzoo.envs.episode.faults import is_message
+from flowzoo.envs.script import Message
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot represent language: its default characters are ASCII letters and
 # digits, its length limit raises on model output, and vectorized shared memory corrupts it
 # silently.
-
-
-def copy_space(space: Space[Any]) -> Space[Any]:
-    """Copy a space with its state; cheap for a space that was never sampled."""
-    twin = copy.copy(space)
-    if isinstance(twin, Dict):
-        twin.spaces = {key: copy_space(inner) for key, inner in twin.spaces.items()}
-    if space._np_random is not None:
-        twin._np_random = copy.deepcopy(space._np_random)
-    return twin
-
-
-def copy_spaces(spaces: dict[str, Space[Any]]) -> dict[str, Space[Any]]:
-    """Copy every agent's space."""
-    return {agent: copy_space(space) for agent, space in spaces.items()}
 
 
 class LanguageSpace(Space[Any]):
@@ -74,12 +60,17 @@ class LanguageSpace(Space[Any]):
 class BatchedSpace(LanguageSpace):
     """Base of spaces whose elements vector environments can batch."""
 
+    empty: type[str | list[Any]] = list
+    """Type of an element; called, it makes the empty one."""
+
 
 class Prose(BatchedSpace):
     """A model's reply: any string, including the empty string and non-characters.
 
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
     """
+
+    empty = str
 
     def __init__(self, samples: Sequence[str] = ("",), seed: int | None = None):
         super().__init__(seed)
@@ -112,12 +103,7 @@ class Messages(BatchedSpace):
 
     def contains(self, x: Any) -> bool:
         """A list or tuple of messages; the empty chat is one."""
-        return isinstance(x, (list, tuple)) and all(
-            isinstance(message, dict)
-            and message.get("role") in CHAT_ROLES
-            and isinstance(message.get("content"), str)
-            for message in x
-        )
+        return isinstance(x, list | tuple) and all(map(is_message, x))
 
 
 class Tools(BatchedSpace):
@@ -223,7 +209,7 @@ def _make_room(space: BatchedSpace, n: int = 1, ctx: ModuleType = multiprocessin
 
 @read_from_shared_memory.register(BatchedSpace)
 def _look_at(space: BatchedSpace, shared_memory: Any, n: int = 1) -> Any:
-    return SharedTexts(shared_memory, n, '""' if isinstance(space, Prose) else "[]")
+    return SharedTexts(shared_memory, n, json.dumps(space.empty()))
 
 
 @write_to_shared_memory.register(BatchedSpace)
@@ -265,10 +251,9 @@ def _each(space: BatchedSpace, items: Any) -> Iterator[Any]:
 
 @create_zero_array.register(BatchedSpace)
 def _no_words(space: BatchedSpace) -> Any:
-    return "" if isinstance(space, Prose) else []
+    return space.empty()
 
 
 @create_empty_array.register(BatchedSpace)
 def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: Any = None) -> Any:
-    empty = "" if isinstance(space, Prose) else []
-    return empty if n is None else tuple(type(empty)() for _ in range(n))
+    return space.empty() if n is None else tuple(space.empty() for _ in range(n))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.launch import ProgramThreads, launch
+from flowzoo.envs.door.launch import ProgramThreads, run_command
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -107,9 +107,7 @@ class Door:
             DivergedError: the program was run again and sent other requests.
             UsageError: it must be run again and is not repeatable.
         """
-        runs = self.programs.get(effect.program)
-        if runs is None:
-            runs = self.programs[effect.program] = ProgramRuns(effect.program)
+        runs = self.programs.setdefault(effect.program, ProgramRuns(effect.program))
         async with runs.slots:
             runs.moving += 1
             try:
@@ -156,11 +154,12 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        work = launch(run, self.base_url, self._threads)
-        if work is not None:
-            task = self.loop.create_task(work)
+        if isinstance(run.program.run, tuple):
+            task = self.loop.create_task(run_command(run, self.base_url))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+        else:
+            self._threads.start(run, self.base_url)
         return run
 
     async def _tick(self) -> None:

@@ -35,19 +35,10 @@ def copy_messages(messages: Sequence[Message]) -> list[Message]:
 class Turn:
     """An opened ask: its agent, position and prompt, and later its reply."""
 
-    __slots__ = (
-        "agent", "call", "lenient", "logged", "max_tool_calls", "messages", "parse", "phase",
-        "reply", "row", "said", "slot", "tools", "turn",
-    )  # fmt: skip
-
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
         self.agent, seen, self.parse, self.lenient, tools, self.max_tool_calls = ask
         self.tools: tuple[Tool, ...] = tuple(tools)
-        self.call = call
-        self.slot = slot
-        self.turn = turn
-        self.phase = phase
-        self.logged = logged
+        self.call, self.slot, self.turn, self.phase, self.logged = call, slot, turn, phase, logged
         # The reply as the script gets it: without thoughts, unless the workflow shows them.
         self.reply: Reply | None = None
         self.said = ""  # the whole reply, thoughts included, once there is one
@@ -58,10 +49,7 @@ class Turn:
 
     def observe(self) -> list[Message]:
         """A fresh copy of the messages, safe to change."""
-        messages = self.messages
-        if len(messages) == 1:  # the usual case, without a comprehension
-            return [messages[0].copy()]
-        return copy_messages(messages)
+        return copy_messages(self.messages)
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:
