@@ -58,7 +58,7 @@ def print_moved(
     end = workflow.task.scene(problem, now)
     if end is None:
         return
-    if frames and len(frames) <= MOST_FRAMES:
+    if 0 < len(frames) <= MOST_FRAMES:
         from rich.live import Live
 
         with Live(console=out, auto_refresh=False, transient=True) as live:
@@ -123,14 +123,15 @@ def verdict(episode: Episode) -> str:
     """Summary of a finished episode: one line, or more if it would be long."""
     settled = episode_rewards(episode)
     answer, *_, payoffs = episode.finished()
-    parts = [_with_name("answer", answer) if answer is not None else "no answer"]
-    if episode.truncated:
-        parts = ["cut off by max_cycles"]
-    gold, score = _with_name("gold", episode.problem.gold), f"score {settled.score:g}"
-    parts += [gold, score]
+    score = f"score {settled.score:g}"
     if payoffs is not None:  # of every agent its own, and nothing is right or wrong
         paid = ", ".join(f"{agent} {pay:g}" for agent, pay in payoffs.returns.items())
         parts = [score, f"pay: {paid}"]
+    else:
+        first = "no answer" if answer is None else _with_name("answer", answer)
+        if episode.truncated:
+            first = "cut off by max_cycles"
+        parts = [first, _with_name("gold", episode.problem.gold), score]
     line = "; ".join(parts)
     return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
 

@@ -171,9 +171,17 @@ class Workflow:
     """Roles whose asks may have tools."""
     default_task: ClassVar[str] = "math"
     """Default task of `env()`."""
+    task_class: ClassVar[type[Task]] = Task
+    """Class of the tasks whose methods the script calls."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The lowest and highest `score` of an `Outcome` of play(), scaled to 0 to 1 for the episode.
     Grades of a task are already 0 to 1."""
+    replayable: ClassVar[bool] = True
+    """False if an episode cannot be continued from a copy."""
+    open_limit: ClassVar[int | None] = None
+    """Most concurrent episodes of rollouts; None: no limit."""
+    pays_agents: ClassVar[bool] = False
+    """True if an external environment pays every agent separately (`Payoffs`)."""
     counts_replies: ClassVar[bool] = False
     """True if the script needs the token counts of replies."""
     simultaneous: ClassVar[bool] = False
@@ -240,6 +248,11 @@ class Workflow:
         self._check_functions()
         check_choice("thoughts", self.thoughts, Thoughts)
         self.check_kind(self.task)
+        if self.task_class is not Task and not isinstance(self.task, self.task_class):
+            raise UsageError(
+                f"{self.name} needs a task derived from {self.task_class.__name__}, got "
+                f"{type(self.task).__name__}"
+            )
         programs = self.runs_programs or self.task.runs_programs
         if self.task.sandbox != "auto" and not programs:
             raise UsageError(
@@ -266,10 +279,9 @@ class Workflow:
         examples = plain_examples(self.examples)
         for name, value in (("texts", texts), ("system", system), ("examples", examples)):
             object.__setattr__(self, name, value)
-        for name, _ in (*system, *examples):
-            role = name.removesuffix(AGAIN)
-            if role not in self.role_counts():
-                raise unknown("role of a system message or example", role, self.role_counts())
+        for name in (*dict(system), *(name.removesuffix(AGAIN) for name, _ in examples)):
+            if name not in self.role_counts():
+                raise unknown("role of a system message or example", name, self.role_counts())
         if not texts:
             return
         defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
@@ -458,21 +470,6 @@ class Workflow:
     def role_counts(self) -> Roles:
         """Agents by role, if they depend on the settings."""
         return self.roles
-
-    @property
-    def replayable(self) -> bool:
-        """False if an episode cannot be continued from a copy."""
-        return True
-
-    @property
-    def open_limit(self) -> int | None:
-        """Most concurrent episodes of rollouts; None: no limit."""
-        return None
-
-    @property
-    def pays_agents(self) -> bool:
-        """True if an external environment pays every agent separately (`Payoffs`)."""
-        return False
 
     def rubric(self, calls: Sequence[RubricCall]) -> list[float]:
         """Reward of every call of an episode under `credit="rubric"`, the reward part `local`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Space
@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 
 from flowzoo.aliases import AgentInfo, ResetOptions
 from flowzoo.envs.api.aec import OFFERED_MODES, Obs, WorkflowEnv
+from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
@@ -124,32 +125,19 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state_space
 
 
-def make_named_parallel(
-    workflow: object, task: object = None, **options: Any
+def make_parallel_env(
+    workflow: object,
+    task: object = None,
+    *,
+    split: str = "train",
+    max_cycles: int | None = None,
+    render_mode: str | None = None,
+    **options: Any,
 ) -> ParallelWorkflowEnv:
-    """The parallel environment of a workflow by its name, `module:Class` or class."""
-    return parallel_function(workflow)(task, **options)
-
-
-def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
-    """`parallel_env` of a workflow class, for a versioned module; options as for `env`."""
-    from flowzoo.envs.api.registry import make_workflow
-
-    def parallel_env(
-        task: object = None,
-        *,
-        split: str = "train",
-        max_cycles: int | None = None,
-        render_mode: str | None = None,
-        **options: Any,
-    ) -> ParallelWorkflowEnv:
-        return ParallelWorkflowEnv(
-            make_workflow(kind, task, **options),
-            split=split,
-            max_cycles=max_cycles,
-            render_mode=render_mode,
-        )
-
-    named = getattr(kind, "name", kind)
-    parallel_env.__doc__ = f"The parallel environment of {named}; see the module's page."
-    return parallel_env
+    """The parallel environment of a workflow, its class or its name; options as for `env`."""
+    return ParallelWorkflowEnv(
+        make_workflow(workflow, task, **options),
+        split=split,
+        max_cycles=max_cycles,
+        render_mode=render_mode,
+    )

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any
 
 from flowzoo.errors import FlowzooError, OptionError, UsageError, unknown
@@ -40,16 +41,16 @@ def register_all() -> None:
     import gymnasium
     import pettingzoo
 
-    pettingzoo.register("aec", "flowzoo/workflow-v0", "flowzoo.envs.api.registry:make_named")
-    named_parallel = "flowzoo.envs.api.parallel:make_named_parallel"
-    pettingzoo.register("parallel", "flowzoo/workflow-v0", named_parallel)
+    pettingzoo.register("aec", "flowzoo/workflow-v0", "flowzoo.envs.api.registry:make_env")
+    parallel = "flowzoo.envs.api.parallel:make_parallel_env"
+    pettingzoo.register("parallel", "flowzoo/workflow-v0", parallel)
     seat = "flowzoo.adapters.seat:make_seat"
     gymnasium.register("flowzoo/Workflow-v0", seat)
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
         dashed = f"flowzoo/{base.replace('_', '-')}-{version}"
         pettingzoo.register("aec", dashed, f"flowzoo.envs.{name}:env")
-        pettingzoo.register("parallel", dashed, named_parallel, kwargs={"workflow": name})
+        pettingzoo.register("parallel", dashed, parallel, kwargs={"workflow": name})
         camel = "".join(part.capitalize() for part in base.split("_"))
         gymnasium.register(f"flowzoo/{camel}-{version}", seat, kwargs={"workflow": name})
 
@@ -182,7 +183,7 @@ def _class_of(kind: object) -> Any:
 
 
 def make_env(
-    kind: object,
+    workflow: object,
     task: object = None,
     *,
     split: str = "train",
@@ -194,14 +195,9 @@ def make_env(
     """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    workflow = make_workflow(kind, task, **options)
-    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    made = make_workflow(workflow, task, **options)
+    env = WorkflowEnv(made, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
-
-
-def make_named(workflow: object, task: object = None, **options: Any) -> Any:
-    """The guarded AEC environment of a workflow by its name, `module:Class` or class."""
-    return make_env(workflow, task, **options)
 
 
 def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -210,17 +206,11 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     `env(task=..., **options)` is guarded, `raw_env` is not. Their signatures list every option
     of the workflow; options of the task (`level`, `data` …) are accepted too.
     """
-
-    def env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, **options)
-
-    def raw_env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, guard=False, **options)
-
-    for function, what in ((env, "guarded"), (raw_env, "unguarded")):
+    functions = partial(make_env, kind), partial(make_env, kind, guard=False)
+    for function, what in zip(functions, ("guarded", "unguarded"), strict=True):
         function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."
         function.__signature__ = _signature(kind)  # type: ignore[attr-defined]
-    return env, raw_env
+    return functions
 
 
 def _signature(kind: Any) -> inspect.Signature:

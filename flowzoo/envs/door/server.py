@@ -35,29 +35,22 @@ class ProgramRuns:
         self.slots = asyncio.Semaphore(program.max_open)
         self.moving = 0
         self.parked: dict[ProgramRun, bytes] = {}  # spot by run, in order of parking
-        self.spots: dict[bytes, list[ProgramRun]] = {}
         self.told: set[str] = set()
 
-    def park(self, run: ProgramRun, spot: bytes) -> None:
-        """Park a run that waits for replies."""
-        self.parked[run] = spot
-        self.spots.setdefault(spot, []).append(run)
-
     def take(self, spot: bytes) -> ProgramRun | None:
-        """Unpark and return a run that waits at `spot`, or None."""
-        waiting = self.spots.get(spot)
-        if not waiting:
-            return None
-        run = waiting.pop(0)
-        del self.parked[run]
-        if not waiting:
-            del self.spots[spot]
+        """Unpark and return the first run that waits at `spot`, or None."""
+        run = next((run for run, waits in self.parked.items() if waits == spot), None)
+        if run is not None:
+            del self.parked[run]
         return run
 
     def surplus(self) -> list[ProgramRun]:
-        """The runs to end, parked longest, to respect the limit of open runs."""
+        """Unpark and return the runs to end, parked longest, to respect the limit of open runs."""
         count = max(0, len(self.parked) + self.moving - self.program.max_open)
-        return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
+        runs = list(self.parked)[:count]
+        for run in runs:
+            del self.parked[run]
+        return runs
 
     def tell(self, end: ProgramEnd) -> None:
         """Log the first failure of each kind: a faulty program fails in all episodes."""
@@ -94,9 +87,8 @@ class Door:
 
     def stop_all(self) -> None:
         """Kill all commands."""
-        if os.getpid() == self.process:
-            for run in list(self.runs.values()):
-                run.stop()
+        for run in list(self.runs.values()) if os.getpid() == self.process else ():
+            run.stop()
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -115,7 +107,7 @@ class Door:
             finally:
                 runs.moving -= 1
             if progress.end is None:
-                runs.park(run, spot_digest(effect.key, progress))
+                runs.parked[run] = spot_digest(effect.key, progress)
             else:
                 runs.tell(progress.end)
         return progress
