@@ -17,15 +17,11 @@ AGAIN = "/again"  # suffix of the key of examples for a role's second and later 
 Texts = tuple[tuple[str, str], ...]  # sorted pairs of name and text, hashable
 
 
-class Wording(NamedTuple):
-    """Texts that replace a workflow's own, and system messages by role."""
+def read_wording(path: str | Path) -> tuple[Texts, Texts]:
+    """Read the prompts and the system messages by role of a TOML file.
 
-    prompts: Texts = ()
-    system: Texts = ()
-
-
-def read_wording(path: str | Path) -> Wording:
-    """Read the texts of a TOML file: tables `prompts` and `system`, key `instruction`."""
+    It has tables `prompts` and `system`, and the key `instruction`.
+    """
     tables = read_toml(Path(path))
     for name in tables:
         if name not in ("prompts", "system", INSTRUCTION):
@@ -33,7 +29,7 @@ def read_wording(path: str | Path) -> Wording:
     prompts = tables.get("prompts", {})
     if INSTRUCTION in tables:
         prompts = {**prompts, INSTRUCTION: tables[INSTRUCTION]}
-    return Wording(
+    return (
         plain_texts(f"prompts of {path}", prompts),
         plain_texts(f"system of {path}", tables.get("system", {})),
     )

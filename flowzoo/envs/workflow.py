@@ -272,9 +272,8 @@ class Workflow:
         if texts in ("short", "full"):
             texts = self.full_prompts if texts == "full" else ()
         if isinstance(texts, str):
-            wording = read_wording(texts)
-            texts = wording.prompts
-            system = {**dict(wording.system), **dict(plain_texts("system", system))}
+            texts, of_file = read_wording(texts)
+            system = {**dict(of_file), **dict(plain_texts("system", system))}
         texts, system = plain_texts("texts", texts), plain_texts("system", system)
         examples = plain_examples(self.examples)
         for name, value in (("texts", texts), ("system", system), ("examples", examples)):

@@ -6,12 +6,15 @@ replaying run the script again over the log; no effect is repeated.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Sequence
 from types import GeneratorType
 from typing import Any
 
 from flowzoo.aliases import StateDict
 from flowzoo.envs.episode.faults import (
+    UngradedError,
     WorkflowError,
     check_note,
     check_results,
@@ -20,9 +23,7 @@ from flowzoo.envs.episode.faults import (
     is_chat,
     outcome_fault,
     score_fault,
-    script_failure,
     tools_fault,
-    ungraded_error,
 )
 from flowzoo.envs.episode.rubric import with_rubric
 from flowzoo.envs.episode.turn import (
@@ -128,7 +129,10 @@ class Episode:
         """
         effects = self.effects
         if reason := check_results(effects, results):
-            raise ungraded_error(self.workflow, self.problem, self.transcript(), reason)
+            name, problem = self.workflow.name, self.problem.id
+            message = f"{name}, problem {problem}: the verdict is unknown ({reason})"
+            message += ", so the episode has no score"
+            raise UngradedError(message, problem, self.transcript(), reason)
         for effect, result in zip(effects, results, strict=True):
             if isinstance(effect, Grade) and isinstance(result, GradeResult):
                 if fault := score_fault(result.score):
@@ -355,8 +359,24 @@ class Episode:
             check_turns(self.workflow.name, self._before, opened)
 
     def _failure(self, message: str, error: BaseException | None = None) -> WorkflowError:
-        return script_failure(
-            self.workflow, self.problem, self._script, message, error, self.transcript()
+        # Names the line of `play` that raised `error` or yielded last, not of `Workflow.script`,
+        # which grades what it has returned; of a script that has ended, where `play` begins.
+        code = type(self.workflow).play.__code__
+        home, location = code.co_filename, (code.co_filename, code.co_firstlineno)
+        generator: Any = self._script
+        while getattr(generator, "gi_frame", None) is not None:
+            frame, generator = generator.gi_frame, generator.gi_yieldfrom
+            if frame.f_code is not Workflow.script.__code__:
+                location = frame.f_code.co_filename, frame.f_lineno
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+            location = lines[-1] if lines else location
+        where = f" ({os.path.basename(location[0])}, line {location[1]})"
+        return WorkflowError(
+            f"{self.workflow.name}{where}, problem {self.problem.id}: {message}",
+            self.problem.id,
+            self.transcript(),
         )
 
     # -- replaying -----------------------------------------------------------------------------

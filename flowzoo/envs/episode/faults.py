@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -26,9 +24,7 @@ from flowzoo.envs.script import (
     RoleScore,
     Search,
 )
-from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools import Tool
-from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.reward.unknown import unknown_reason
 
@@ -55,43 +51,6 @@ class UngradedError(WorkflowError):
     ):
         super().__init__(message, problem, transcript)
         self.reason = reason
-
-
-def script_failure(
-    workflow: Workflow,
-    problem: Problem,
-    script: object,
-    message: str,
-    error: BaseException | None,
-    transcript: list[Any],
-) -> WorkflowError:
-    """Make the error to raise; it names the script's line that raised `error` or yielded last.
-
-    Of a script that has ended it is the line where `play` begins.
-    """
-    code = type(workflow).play.__code__
-    home, location = code.co_filename, (code.co_filename, code.co_firstlineno)
-    generator: Any = script
-    while generator is not None and getattr(generator, "gi_frame", None) is not None:
-        frame, generator = generator.gi_frame, generator.gi_yieldfrom
-        if frame.f_code is not Workflow.script.__code__:  # which grades what `play` has returned
-            location = frame.f_code.co_filename, frame.f_lineno
-    if error is not None:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
-        location = lines[-1] if lines else location
-    where = f" ({os.path.basename(location[0])}, line {location[1]})"
-    return WorkflowError(
-        f"{workflow.name}{where}, problem {problem.id}: {message}", problem.id, transcript
-    )
-
-
-def ungraded_error(
-    workflow: Workflow, problem: Problem, transcript: list[Any], reason: str
-) -> UngradedError:
-    """Make the error for an episode of which a verdict is unknown."""
-    message = f"{workflow.name}, problem {problem.id}: the verdict is unknown ({reason})"
-    return UngradedError(f"{message}, so the episode has no score", problem.id, transcript, reason)
 
 
 def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> str:
