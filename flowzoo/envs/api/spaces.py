@@ -41,7 +41,7 @@ class LanguageSpace(Space[Any]):
         """False: language has no array form."""
         return False
 
-    def _refuse_mask(self, mask: Any, probability: Any) -> None:
+    def _refuse_mask(self, mask: object, probability: object) -> None:
         if mask is not None or probability is not None:
             raise ValueError(
                 f"{self!r}.sample takes no mask or probability: elements are free text"
@@ -76,12 +76,12 @@ class Prose(BatchedSpace):
         super().__init__(seed)
         self.samples = tuple(samples) or ("",)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask: object = None, probability: object = None) -> str:
         """One of the plausible replies, uniformly; masks do not apply to language."""
         self._refuse_mask(mask, probability)
         return self.samples[int(self.np_random.integers(len(self.samples)))]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """Every str is a reply."""
         return isinstance(x, str)
 
@@ -95,13 +95,13 @@ class Prose(BatchedSpace):
 class Messages(BatchedSpace):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """A chat of one short user message."""
         self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         return [{"role": "user", "content": f"Compute {number}+1."}]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list or tuple of messages; the empty chat is one."""
         return isinstance(x, list | tuple) and all(map(is_message, x))
 
@@ -109,13 +109,13 @@ class Messages(BatchedSpace):
 class Tools(BatchedSpace):
     """Tools in the format of chat templates: `{"type": "function", "function": {...}}` dicts."""
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """No tools, or one without parameters."""
         self._refuse_mask(mask, probability)
         tool = Tool("look", "Look again.", {"type": "object", "properties": {}})
         return [tool.schema()] * int(self.np_random.integers(2))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list or tuple of functions with name, description and parameters."""
         return isinstance(x, (list, tuple)) and all(
             isinstance(tool, dict)
@@ -141,14 +141,14 @@ class Turns(LanguageSpace):
         super().__init__(seed)
         self._chats, self._tools = Messages(), Tools()
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """A transcript of one open turn."""
         self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         chat = [{"role": "user", "content": f"Compute {number}+1."}]
         return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list of turns; the empty list is a valid transcript."""
         return isinstance(x, list) and all(
             isinstance(turn, dict)
@@ -255,5 +255,5 @@ def _no_words(space: BatchedSpace) -> Any:
 
 
 @create_empty_array.register(BatchedSpace)
-def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: Any = None) -> Any:
+def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: object = None) -> Any:
     return space.empty() if n is None else tuple(space.empty() for _ in range(n))

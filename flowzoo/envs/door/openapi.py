@@ -58,7 +58,7 @@ _STATUS = _object("status", status=_TEXT)
 def describe(
     title: str,
     kinds: Kinds,
-    neutral: Mapping[str, tuple[Any, ...]],
+    neutral: Mapping[str, tuple[object, ...]],
     models: Sequence[str],
     tools: bool = False,
     one_model: bool = False,
@@ -102,7 +102,7 @@ def describe(
 
 
 def _request(
-    kinds: Kinds, neutral: Mapping[str, tuple[Any, ...]], models: Sequence[str], tools: bool
+    kinds: Kinds, neutral: Mapping[str, tuple[object, ...]], models: Sequence[str], tools: bool
 ) -> JSON:
     message = _object(
         "role content",

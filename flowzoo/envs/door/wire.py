@@ -26,7 +26,7 @@ class ToolOffer(NamedTuple):
     needs_call: bool = False
 
 
-def read_tools(body: Mapping[str, Any]) -> ToolOffer:
+def read_tools(body: Mapping[str, object]) -> ToolOffer:
     """Read the tool offer of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 
     Raises:
@@ -44,7 +44,7 @@ def read_tools(body: Mapping[str, Any]) -> ToolOffer:
     return _tool_offer(body.get("tool_choice"), tools, 1 if several is False else MOST_CALLS)
 
 
-def _tool_offer(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
+def _tool_offer(choice: object, tools: tuple[Tool, ...], most: int) -> ToolOffer:
     if choice == "none" or (not tools and choice in (None, "auto")):
         return ToolOffer()
     if choice in (None, "auto"):
@@ -61,7 +61,7 @@ def _tool_offer(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
     return ToolOffer(tools, most, needs_call=True)
 
 
-def _tool(row: Any, param: str) -> Tool:
+def _tool(row: object, param: str) -> Tool:
     function = row.get("function") if isinstance(row, dict) else None
     if not isinstance(row, dict) or row.get("type") != "function" or not isinstance(function, dict):
         message = f"`{param}` must be of the type `function`."
@@ -81,7 +81,7 @@ def _tool(row: Any, param: str) -> Tool:
         ) from None
 
 
-def read_calls_of(message: Mapping[str, Any], param: str, names: dict[str, str]) -> str:
+def read_calls_of(message: Mapping[str, object], param: str, names: dict[str, str]) -> str:
     """The JSON of a message's calls, or of the call whose result it has; "" without calls.
 
     Args:
@@ -177,7 +177,7 @@ _UNHEEDED: Kinds = {
     "top_k": int,
 }
 """Further fields that are checked and ignored."""
-UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
@@ -211,7 +211,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def read_model(body: Mapping[str, Any], models: tuple[str, ...]) -> str:
+def read_model(body: Mapping[str, object], models: tuple[str, ...]) -> str:
     """Read the field `model`, one of `models`."""
     model = body.get("model")
     if not isinstance(model, str):
@@ -240,7 +240,7 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     )
 
 
-def _check_fields(body: Mapping[str, Any]) -> None:
+def _check_fields(body: Mapping[str, object]) -> None:
     for name in body.keys() - _OBEYED - KINDS.keys() - UNSUPPORTED.keys():
         if body[name] is not None:
             message = f"`{name:.100}` is not a parameter of the door."
@@ -252,7 +252,7 @@ def _check_fields(body: Mapping[str, Any]) -> None:
     check_neutral(body, UNSUPPORTED)
 
 
-def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
+def check_kinds(body: Mapping[str, object], kinds: Kinds) -> None:
     """Reject fields of a wrong type; null counts as absent."""
     for name, kind in kinds.items():
         value = body.get(name)
@@ -260,7 +260,7 @@ def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
             raise wrong(_TYPE_NAMES[kind], value, name)
 
 
-def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
+def check_neutral(body: Mapping[str, object], neutral: Mapping[str, tuple[object, ...]]) -> None:
     """Reject fields that ask for unsupported features."""
     for name, values in neutral.items():
         if body.get(name) is not None and body[name] not in values:
@@ -268,7 +268,7 @@ def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]
             raise RefusalError(400, "unsupported_parameter", message, name)
 
 
-def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...]:
+def read_messages(value: object, tools: bool = False) -> tuple[tuple[str, ...], ...]:
     """Read the field `messages` into the format of `ProgramRequest`.
 
     With `tools`, messages may have tool calls and results.
@@ -299,7 +299,7 @@ def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...
     return tuple(messages)
 
 
-def _content(value: Any, param: str) -> str:
+def _content(value: object, param: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -314,7 +314,7 @@ def _content(value: Any, param: str) -> str:
     return "".join(texts)
 
 
-def read_stops(value: Any) -> tuple[str, ...]:
+def read_stops(value: object) -> tuple[str, ...]:
     """Read the texts of the field `stop`."""
     stops = [value] if isinstance(value, str) else value or []
     if not isinstance(stops, list) or len(stops) > MOST_STOPS:
