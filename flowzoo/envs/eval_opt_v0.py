@@ -3,6 +3,4 @@
 from flowzoo.envs.api.registry import env_functions
 from flowzoo.envs.workflows.eval_opt import EvalOpt
 
-__all__ = ["env", "raw_env"]
-
 env, raw_env = env_functions(EvalOpt)

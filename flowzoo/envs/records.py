@@ -6,7 +6,7 @@ import json
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from flowzoo.envs.script import Message, TokenSpan, Writer
@@ -70,6 +70,7 @@ class SampledReply(str):
             version: optimizer steps of the weights that sampled it, if known.
             writers: writers of the tokens of the prompt in order, each with their number.
         """
+        check_choice("finish", finish, FinishReason)
         reply = super().__new__(cls, text)
         reply.policy, reply.finish, reply.version = policy, finish, version
         reply.writers = tuple(TokenSpan(*span) for span in writers)
@@ -87,7 +88,6 @@ class SampledReply(str):
         wrong = [logp for logp in reply.logps if not -math.inf < logp <= 1e-3]
         if wrong:
             raise UsageError(f"log-probs must be finite and at most 0, got {wrong[0]}")
-        check_choice("finish", finish, FinishReason)
         return reply
 
     def engine(self) -> dict[str, Any]:
@@ -240,8 +240,8 @@ class EpisodeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""
-        row = {name: getattr(self, name) for name in _RECORD_FIELDS}
-        row["facts"] = {name: _plain_fact(value) for name, value in self.facts.items()}
+        row = call_values(self)
+        row["facts"] = asdict(_Facts(dict(self.facts)))["values"]
         row["returns"] = dict(self.returns)
         row["calls"] = tuple(call.to_json() for call in self.calls)
         row["judgments"] = [judgment._asdict() for judgment in self.judgments]
@@ -255,25 +255,16 @@ class EpisodeRecord:
 make_call = quick_maker(Call)
 """Fast constructor of `Call`."""
 _IDS = {"prompt_ids", "output_ids"}
-_CALL_FIELDS = tuple(field.name for field in fields(Call))
-_RECORD_FIELDS = tuple(field.name for field in fields(EpisodeRecord))
 
 
-_CALL_INDICES = {name: index for index, name in enumerate(_CALL_FIELDS)}
-_call_row = operator.attrgetter(*_CALL_FIELDS)
-
-
-def call_values(call: Call) -> dict[str, Any]:
-    """The fields of `call`."""
-    return dict(zip(_CALL_FIELDS, _call_row(call), strict=True))
+def call_values(call: Call | EpisodeRecord) -> dict[str, Any]:
+    """The fields of a call or a record."""
+    return {name: getattr(call, name) for name in call.__slots__}
 
 
 def changed_call(call: Call, changes: Mapping[str, object]) -> Call:
     """Fast path of `dataclasses.replace(call, **changes)`."""
-    row = list(_call_row(call))
-    for name, value in changes.items():
-        row[_CALL_INDICES[name]] = value
-    return make_call(*row)  # positional: keyword arguments take three times as long
+    return make_call(**{**call_values(call), **changes})
 
 
 def json_line(row: dict[str, Any]) -> str:
@@ -295,12 +286,7 @@ def json_line(row: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fact:
-    value: Any
+class _Facts:
+    """Facts, for `asdict`, which copies them and makes plain values of dataclasses in them."""
 
-
-def _plain_fact(value: object) -> Any:
-    # A fact as plain values; scripts may return any type.
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    return asdict(_Fact(value))["value"]
+    values: dict[str, Any]

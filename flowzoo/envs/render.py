@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,12 +43,7 @@ def drawn(scene: Scene) -> Text:
     """A scene as text with styles, indented."""
     from rich.text import Text
 
-    text = Text()
-    for number, row in enumerate(scene):
-        text.append("\n  " if number else "  ")
-        for tile, style in row:
-            text.append(tile, style=style)
-    return text
+    return Text("\n").join(Text("  ").append_tokens(row) for row in scene)
 
 
 def print_moved(
@@ -62,7 +58,7 @@ def print_moved(
     end = workflow.task.scene(problem, now)
     if end is None:
         return
-    if frames and len(frames) <= MOST_FRAMES:
+    if 0 < len(frames) <= MOST_FRAMES:
         from rich.live import Live
 
         with Live(console=out, auto_refresh=False, transient=True) as live:
@@ -75,7 +71,7 @@ def print_moved(
 
 
 def remarks(episode: Episode, phase: int) -> list[str]:
-    """Lines about the programs, searches and verdicts that followed the replies of `phase`."""
+    """Indented lines about the programs, searches and verdicts after the replies of `phase`."""
     # Without runs on tests: some of them are ground truth.
     turns = [turn for turn in episode.turns if turn.phase == phase]
     later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
@@ -94,7 +90,7 @@ def remarks(episode: Episode, phase: int) -> list[str]:
         elif isinstance(effect, Judge) and isinstance(result, JudgeResult):
             verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
             lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")
-    return lines
+    return [f"  {printable(line, SHORT)}" for line in lines]
 
 
 def of_program(ran: RunResult) -> str:
@@ -127,14 +123,15 @@ def verdict(episode: Episode) -> str:
     """Summary of a finished episode: one line, or more if it would be long."""
     settled = episode_rewards(episode)
     answer, *_, payoffs = episode.finished()
-    parts = [_with_name("answer", answer) if answer is not None else "no answer"]
-    if episode.truncated:
-        parts = ["cut off by max_cycles"]
-    gold, score = _with_name("gold", episode.problem.gold), f"score {settled.score:g}"
-    parts += [gold, score]
+    score = f"score {settled.score:g}"
     if payoffs is not None:  # of every agent its own, and nothing is right or wrong
         paid = ", ".join(f"{agent} {pay:g}" for agent, pay in payoffs.returns.items())
         parts = [score, f"pay: {paid}"]
+    else:
+        first = "no answer" if answer is None else _with_name("answer", answer)
+        if episode.truncated:
+            first = "cut off by max_cycles"
+        parts = [first, _with_name("gold", episode.problem.gold), score]
     line = "; ".join(parts)
     return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
 
@@ -186,44 +183,46 @@ def print_new(
         printed = 1
     for turn, reply in turns[printed - 1 :]:
         if turn.slot == 0 and turn.phase > 0:
-            _print_remarks(episode, turn.phase - 1, out)
+            _print_lines(remarks(episode, turn.phase - 1), "dim italic", out)
         _print_turn(episode, turn, reply, out, prompts)
         print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out, pace)
         printed += 1
     if episode.done and printed == len(turns) + 1:
-        _print_end(episode, out)
+        if episode.turns:
+            _print_lines(remarks(episode, episode.turns[-1].phase), "dim italic", out)
+        _print_lines([verdict(episode)], f"bold {end_color(episode)}", out)
+        if episode.finished().facts:
+            _print_lines([printable(facts_line(episode))], "dim", out)
         printed += 1
     return printed
 
 
-def _print_end(episode: Episode, out: Console) -> None:
+def end_color(episode: Episode) -> str:
+    """Color of the verdict on a finished episode; a custom reward does not change it."""
+    return "green" if (episode.finished().score or 0.0) > 0 else "red"
+
+
+def role_color(episode: Episode, agent: str) -> str:
+    """Color of an agent's role."""
+    role = episode.workflow.agents[agent][0]
+    return COLORS[list(episode.workflow.role_counts()).index(role) % len(COLORS)]
+
+
+def _print_lines(lines: Iterable[str], style: str, out: Console) -> None:
     from rich.text import Text
 
-    if episode.turns:
-        _print_remarks(episode, episode.turns[-1].phase, out)
-    good = (episode.finished().score or 0.0) > 0  # a custom reward does not change this
-    out.print(Text(verdict(episode), style="bold green" if good else "bold red"))
-    if episode.finished().facts:
-        out.print(Text(printable(facts_line(episode)), style="dim"))
-
-
-def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
-    from rich.text import Text
-
-    for line in remarks(episode, phase):
-        out.print(Text(f"  {printable(line, SHORT)}", style="dim italic"))
+    for line in lines:
+        out.print(Text(line, style=style))
 
 
 def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    role = episode.workflow.agents[turn.agent][0]
-    roles = list(episode.workflow.role_counts())
-    color = COLORS[roles.index(role) % len(COLORS)]
+    color = role_color(episode, turn.agent)
     if prompts:
-        for message in turn.messages:
-            out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
+        chat = (f"{m['role']}: {printable(m['content'])}" for m in turn.messages)
+        _print_lines(chat, "dim", out)
     out.print(
         Panel(
             Text(printable(turn.said)),
@@ -315,34 +314,26 @@ def to_array(episode: Episode) -> np.ndarray:
 
 def picture_lines(episode: Episode) -> list[TextLine]:
     """Lines of the transcript so far, of any length."""
-    roles = list(episode.workflow.role_counts())
-    lines = [TextLine(f"{episode.workflow.name} · {episode.problem.id}", "dim")]
-    lines += _text_lines(printable(episode.problem.text), "plain")
+    lines: list[TextLine] = []
+
+    def add(text: str, color: str, indent: str = "") -> None:
+        lines.extend(TextLine(indent + line, color) for line in text.split("\n"))
+
+    add(f"{episode.workflow.name} · {episode.problem.id}", "dim")
+    add(printable(episode.problem.text), "plain")
     for turn in episode.turns:
         if turn.slot == 0 and turn.phase > 0:
-            lines += _remarks(episode, turn.phase - 1)
-        role = episode.workflow.agents[turn.agent][0]
-        lines.append(TextLine("", "plain"))
-        lines.append(TextLine(turn.agent, COLORS[roles.index(role) % len(COLORS)]))
-        lines += _text_lines(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
+            lines += [TextLine(line, "dim") for line in remarks(episode, turn.phase - 1)]
+        add("", "plain")
+        add(turn.agent, role_color(episode, turn.agent))
+        add(printable(turn.said) if turn.reply else "…", "plain" if turn.reply else "dim", "  ")
     if episode.done:
         if episode.turns:
-            lines += _remarks(episode, episode.turns[-1].phase)
-        color = "green" if (episode.finished().score or 0.0) > 0 else "red"
-        lines += [TextLine("", "plain"), *_text_lines(verdict(episode), color)]
-        lines += _text_lines(printable(facts_line(episode)), "dim")
+            lines += [TextLine(line, "dim") for line in remarks(episode, episode.turns[-1].phase)]
+        add("", "plain")
+        add(verdict(episode), end_color(episode))
+        add(printable(facts_line(episode)), "dim")
     return lines
-
-
-_WAITING = TextLine("  …", "dim")
-
-
-def _text_lines(text: str, color: str, indent: str = "") -> list[TextLine]:
-    return [TextLine(indent + line, color) for line in text.split("\n")]
-
-
-def _remarks(episode: Episode, phase: int) -> list[TextLine]:
-    return [TextLine(f"  {printable(line, SHORT)}", "dim") for line in remarks(episode, phase)]
 
 
 def fold(line: TextLine, columns: int) -> list[TextLine]:

@@ -101,7 +101,7 @@ def whole(value: Any) -> int | None:
 def check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
     """Raise `UsageError` unless `value` is an integer from `low` to `high` (None: no limit)."""
     number = whole(value)
-    if number is None or number < low or (high is not None and number > high):
+    if number is None or not low <= number <= (number if high is None else high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise UsageError(f"{name}: expected a whole number {limits}, got {value!r}.")
 

@@ -8,28 +8,25 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from flowzoo.declared import fits
 from flowzoo.errors import UsageError
 
-_TYPES: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
-    {
-        "string": lambda value: isinstance(value, str),
-        "boolean": lambda value: isinstance(value, bool),
-        "null": lambda value: value is None,
-        "integer": lambda value: type(value) is int,
-        "number": lambda value: type(value) in (int, float),
-        "array": lambda value: isinstance(value, list),
-        "object": lambda value: isinstance(value, dict),
-    }
-)
+_TYPES: Mapping[str, type] = {
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+    "number": float,
+    "array": list,
+    "object": dict,
+}
 _CHECKED = {
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
 }  # fmt: skip
-_LISTS = "required", "enum", "anyOf"
 _TEXTS = {"title", "description", "default", "examples", "$schema"}
 
 
@@ -43,7 +40,7 @@ def check_schema(schema: object, path: str) -> None:
         raise UsageError(f"{path}: {', '.join(unchecked)} cannot be checked; use only {names}.")
     if not isinstance(schema.get("properties", {}), Mapping):
         raise UsageError(f"{path}: properties must be a dict")
-    for keyword in _LISTS:
+    for keyword in ("required", "enum", "anyOf"):
         if not isinstance(schema.get(keyword, ()), list | tuple):
             raise UsageError(f"{path}: {keyword} must be a list")
     kinds = schema.get("type", [])
@@ -78,7 +75,7 @@ def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") 
     """
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_TYPES[kind](value) for kind in kinds):
+    if kinds and not any(fits(value, _TYPES[kind]) for kind in kinds):
         return f"{path} must be of type {' or '.join(kinds)}, got {type(value).__name__}"
     if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
         return f"{path} must be one of {schema['enum']!r:.200}"
@@ -156,6 +153,7 @@ class Tool:
         return {"type": "function", "function": function}
 
 
+@runtime_checkable
 class ToolSource(Protocol):
     """Computes results of tool calls outside a script; must be picklable."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.declared import fits
 from flowzoo.envs.script import CHAT_ROLES, Message
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
@@ -16,15 +17,11 @@ AGAIN = "/again"  # suffix of the key of examples for a role's second and later 
 Texts = tuple[tuple[str, str], ...]  # sorted pairs of name and text, hashable
 
 
-class Wording(NamedTuple):
-    """Texts that replace a workflow's own, and system messages by role."""
+def read_wording(path: str | Path) -> tuple[Texts, Texts]:
+    """Read the prompts and the system messages by role of a TOML file.
 
-    prompts: Texts = ()
-    system: Texts = ()
-
-
-def read_wording(path: str | Path) -> Wording:
-    """Read the texts of a TOML file: tables `prompts` and `system`, key `instruction`."""
+    It has tables `prompts` and `system`, and the key `instruction`.
+    """
     tables = read_toml(Path(path))
     for name in tables:
         if name not in ("prompts", "system", INSTRUCTION):
@@ -32,7 +29,7 @@ def read_wording(path: str | Path) -> Wording:
     prompts = tables.get("prompts", {})
     if INSTRUCTION in tables:
         prompts = {**prompts, INSTRUCTION: tables[INSTRUCTION]}
-    return Wording(
+    return (
         plain_texts(f"prompts of {path}", prompts),
         plain_texts(f"system of {path}", tables.get("system", {})),
     )
@@ -45,17 +42,14 @@ def plain_texts(setting: str, given: object) -> Texts:
         raise UsageError(f"{setting}: expected texts by name, got {given!r:.80}.")
     texts: dict[str, str] = {}
     for pair in pairs:
-        name, text = pair.split("=", 1) if isinstance(pair, str) and "=" in pair else _two(pair)
-        if not isinstance(name, str) or not isinstance(text, str):
+        parts = pair.split("=", 1) if isinstance(pair, str) else pair
+        if not fits(tuple(parts) if isinstance(parts, list) else parts, tuple[str, str]):
             raise UsageError(f"{setting}: expected NAME=TEXT or a text by name, got {pair!r:.80}.")
+        name, text = parts
         if name in texts:
             raise UsageError(f"{setting} gives {name!r} twice.")
         texts[name] = text
     return tuple(sorted(texts.items()))
-
-
-def _two(pair: object) -> tuple[Any, Any]:
-    return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
 
 
 def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
@@ -67,8 +61,14 @@ def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> di
         if name not in defaults:
             raise unknown(f"{setting} of this workflow", name, defaults)
         allowed = placeholders(defaults[name])
-        if allowed:
-            _check_placeholders(f"{setting} {name}", text, allowed)
+        names = ", ".join(f"{{{field}}}" for field in sorted(allowed))
+        rule = f"placeholders are {names}, and literal braces are doubled: \\boxed{{{{}}}}"
+        try:
+            further = sorted(_fields(text) - allowed) if allowed else []
+        except ValueError as error:
+            raise UsageError(f"{setting} {name}: {error}; {rule}.") from error
+        if further:
+            raise UsageError(f"{setting} {name} has the placeholder {{{further[0]}}}; {rule}.")
         merged[name] = text
     return merged
 
@@ -76,21 +76,14 @@ def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> di
 def placeholders(text: str) -> set[str]:
     """The placeholders of `str.format`; empty for a text that is used unchanged."""
     try:
-        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
+        fields = _fields(text)
     except ValueError:
         return set()
     return fields if all(field.isidentifier() for field in fields) else set()
 
 
-def _check_placeholders(setting: str, text: str, allowed: set[str]) -> None:
-    names = ", ".join(f"{{{name}}}" for name in sorted(allowed))
-    rule = f"placeholders are {names}, and literal braces are doubled: \\boxed{{{{}}}}"
-    try:
-        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
-    except ValueError as error:
-        raise UsageError(f"{setting}: {error}; {rule}.") from error
-    for field in sorted(fields - allowed):
-        raise UsageError(f"{setting} has the placeholder {{{field}}}; {rule}.")
+def _fields(text: str) -> set[str]:
+    return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
 
 
 class PromptFrame(NamedTuple):
@@ -118,7 +111,7 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
     for role, chat in pairs:
         turns = tuple((item["role"], item["content"]) if isinstance(item, Mapping) else tuple(item)
                       for item in chat)  # fmt: skip
-        if not all(_is_turn(turn) for turn in turns):
+        if not all(fits(turn, tuple[str, str]) and turn[0] in CHAT_ROLES for turn in turns):
             raise UsageError(
                 f"examples of {role}: a message needs a role (user, assistant or tool) and a "
                 f"content, a str; got {chat!r:.80}."
@@ -129,11 +122,6 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
             raise UsageError(f"examples of {role}: give system messages with `system`.")
         roles.append((role, turns))
     return tuple(sorted(roles))
-
-
-def _is_turn(turn: tuple[Any, ...]) -> bool:
-    is_text = all(isinstance(part, str) for part in turn)
-    return is_text and len(turn) == 2 and turn[0] in CHAT_ROLES
 
 
 def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:

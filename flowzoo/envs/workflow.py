@@ -10,11 +10,12 @@ import copy
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+from flowzoo.declared import fits
 from flowzoo.envs.script import (
     JUDGE,
     Grade,
@@ -170,9 +171,17 @@ class Workflow:
     """Roles whose asks may have tools."""
     default_task: ClassVar[str] = "math"
     """Default task of `env()`."""
+    task_class: ClassVar[type[Task]] = Task
+    """Class of the tasks whose methods the script calls."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The lowest and highest `score` of an `Outcome` of play(), scaled to 0 to 1 for the episode.
     Grades of a task are already 0 to 1."""
+    replayable: ClassVar[bool] = True
+    """False if an episode cannot be continued from a copy."""
+    open_limit: ClassVar[int | None] = None
+    """Most concurrent episodes of rollouts; None: no limit."""
+    pays_agents: ClassVar[bool] = False
+    """True if an external environment pays every agent separately (`Payoffs`)."""
     counts_replies: ClassVar[bool] = False
     """True if the script needs the token counts of replies."""
     simultaneous: ClassVar[bool] = False
@@ -239,18 +248,22 @@ class Workflow:
         self._check_functions()
         check_choice("thoughts", self.thoughts, Thoughts)
         self.check_kind(self.task)
+        if self.task_class is not Task and not isinstance(self.task, self.task_class):
+            raise UsageError(
+                f"{self.name} needs a task derived from {self.task_class.__name__}, got "
+                f"{type(self.task).__name__}"
+            )
         programs = self.runs_programs or self.task.runs_programs
         if self.task.sandbox != "auto" and not programs:
             raise UsageError(
                 f"{self.name} on task {self.task.name!r} runs no programs: leave out "
                 f"sandbox={self.task.sandbox!r}."
             )
-        for name in ("alpha", "format_penalty"):
-            check_number(name, getattr(self, name), 0)
         weights = read_weights(self.local_weights)
         object.__setattr__(self, "local_weights", weights)
-        for weight in weights:
-            check_number("local_weights", weight, 0)
+        names = ("alpha", "format_penalty", "local_weights", "local_weights")
+        for name, value in zip(names, (self.alpha, self.format_penalty, *weights), strict=True):
+            check_number(name, value, 0)
         if self.max_calls is not None:
             check_whole("max_calls", self.max_calls, 1)
 
@@ -259,25 +272,21 @@ class Workflow:
         if texts in ("short", "full"):
             texts = self.full_prompts if texts == "full" else ()
         if isinstance(texts, str):
-            wording = read_wording(texts)
-            texts = wording.prompts
-            system = {**dict(wording.system), **dict(plain_texts("system", system))}
+            texts, of_file = read_wording(texts)
+            system = {**dict(of_file), **dict(plain_texts("system", system))}
         texts, system = plain_texts("texts", texts), plain_texts("system", system)
         examples = plain_examples(self.examples)
         for name, value in (("texts", texts), ("system", system), ("examples", examples)):
             object.__setattr__(self, name, value)
-        for name, _ in (*system, *((name.removesuffix(AGAIN), chat) for name, chat in examples)):
+        for name in (*dict(system), *(name.removesuffix(AGAIN) for name, _ in examples)):
             if name not in self.role_counts():
                 raise unknown("role of a system message or example", name, self.role_counts())
-        if texts:
-            defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
-            merged = replace_texts("text", defaults, texts)
-            instruction = merged.pop(INSTRUCTION)
-            object.__setattr__(self, "prompts", merged)
-            self._instruct(instruction)
-
-    def _instruct(self, instruction: str) -> None:
-        # Replace the task's instruction on the answer format.
+        if not texts:
+            return
+        defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
+        prompts = replace_texts("text", defaults, texts)
+        instruction = prompts.pop(INSTRUCTION)
+        object.__setattr__(self, "prompts", prompts)
         if instruction == self.task.instruction:
             return
         if self.own_instruction:
@@ -301,9 +310,9 @@ class Workflow:
         }
         return {
             role: PromptFrame(
-                system.get(role, ""), chats.get(role, ()), chats.get(f"{role}{AGAIN}", ())
+                system.get(role, ""), chats.get(role, ()), chats.get(role + AGAIN, ())
             )
-            for role in {**system, **{name.removesuffix(AGAIN): () for name in chats}}
+            for role in {*system, *(name.removesuffix(AGAIN) for name in chats)}
         }
 
     def _check_functions(self) -> None:
@@ -324,9 +333,9 @@ class Workflow:
             if criterion.role and criterion.role not in self.role_counts():
                 named = f"role of criterion {criterion.name!r}"
                 raise unknown(named, criterion.role, self.role_counts())
-        if self.judge is not None and not (callable(self.judge) and self.needs_judge):
-            if callable(self.judge):
-                raise UsageError(f"{self.name} does not use a judge: leave out `judge`")
+        if callable(self.judge) and not self.needs_judge:
+            raise UsageError(f"{self.name} does not use a judge: leave out `judge`")
+        if self.judge is not None and not callable(self.judge):
             raise UsageError(
                 f"judge: expected a function from a chat to a reply, got {self.judge!r:.60}; in "
                 "commands a judge is a policy: --policy judge=POLICY"
@@ -378,12 +387,8 @@ class Workflow:
         raise UsageError(f"{fault}: {', '.join(tasks_of(cls.kinds))}.")
 
     def _check_range(self) -> None:
-        try:
-            low, high = self.score_range
-            fits = -math.inf < low < high < math.inf
-        except (TypeError, ValueError):
-            fits = False
-        if not fits:
+        scores = self.score_range
+        if not (fits(scores, tuple[float, float]) and -math.inf < scores[0] < scores[1] < math.inf):
             raise UsageError(
                 f"{self.name}: score_range must be two finite numbers, the lowest score and the "
                 f"highest, got {self.score_range!r}."
@@ -391,22 +396,18 @@ class Workflow:
 
     def _scale(self, outcome: Outcome) -> Outcome:
         low, high = self.score_range
-        score: Any = outcome.score
-        if not (type(score) is float and low <= score <= high):  # never of NaN
-            if not isinstance(score, Real):
-                raise UsageError(
-                    "the score of the Outcome of play() must be a number, got "
-                    f"{type(score).__name__} {score!r:.60}"
-                )
-            if not low <= float(score) <= high:
-                raise UsageError(
-                    f"the score of the Outcome of play() must be from {low:g} to {high:g}, got "
-                    f"{score!r}: declare another range as score_range = (lowest, highest) in the "
-                    "workflow's class"
-                )
-            outcome = outcome._replace(score=float(score))
-        if (low, high) == (0.0, 1.0):
-            return outcome
+        score = outcome.score
+        if not isinstance(score, Real):
+            raise UsageError(
+                "the score of the Outcome of play() must be a number, got "
+                f"{type(score).__name__} {score!r:.60}"
+            )
+        if not low <= float(score) <= high:
+            raise UsageError(
+                f"the score of the Outcome of play() must be from {low:g} to {high:g}, got "
+                f"{score!r}: declare another range as score_range = (lowest, highest) in the "
+                "workflow's class"
+            )
         return outcome._replace(score=(float(score) - low) / (high - low))
 
     def _pay(self, outcome: Outcome, payoffs: object) -> Outcome:
@@ -468,21 +469,6 @@ class Workflow:
     def role_counts(self) -> Roles:
         """Agents by role, if they depend on the settings."""
         return self.roles
-
-    @property
-    def replayable(self) -> bool:
-        """False if an episode cannot be continued from a copy."""
-        return True
-
-    @property
-    def open_limit(self) -> int | None:
-        """Most concurrent episodes of rollouts; None: no limit."""
-        return None
-
-    @property
-    def pays_agents(self) -> bool:
-        """True if an external environment pays every agent separately (`Payoffs`)."""
-        return False
 
     def rubric(self, calls: Sequence[RubricCall]) -> list[float]:
         """Reward of every call of an episode under `credit="rubric"`, the reward part `local`.
@@ -549,23 +535,20 @@ class Workflow:
         It is written into every call's record.
         """
         texts = [part for item in sorted(self.prompts.items()) for part in item]
-        texts.append(self.task.instruction)
-        if self.frames:
-            texts += [repr(self.system), repr(self.examples)]
+        framed = [repr(self.system), repr(self.examples)] if self.frames else []
+        texts += [self.task.instruction, *framed]
         return f"{self.name}@{self.prompts_version}:{key_digest(*texts).hex()[:8]}"
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
         """The settings as plain values, for run records and state hashes."""
-        settings = self.__dataclass_fields__
+        # Neither a limit nor a judge changes the prompts of an episode that ends.
         plain = {
-            name: plain_setting(value)
-            for name, value in vars(self).items()
-            if name in settings
-            # Neither a limit nor a judge changes the prompts of an episode that ends.
-            and name not in ("task", "max_calls", "judge")
-            and not (settings[name].metadata == LATER and value == settings[name].default)
-            and name != "prompts"
+            setting.name: plain_setting(value)
+            for setting in fields(self)
+            if setting.name not in ("task", "max_calls", "judge")
+            for value in [getattr(self, setting.name)]
+            if not (setting.metadata == LATER and value == setting.default)
         }
         return {"workflow": self.name, "task": self.task.name, **plain}
 

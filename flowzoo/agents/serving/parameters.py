@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowzoo.envs.door.wire import (
-    BOOLEAN,
     NOTES,
-    OBJECT,
     SAMPLING,
     UNSUPPORTED,
     Kinds,
     check_kinds,
     check_neutral,
-    is_whole,
     read_body,
     read_messages,
     read_model,
@@ -26,10 +23,10 @@ from flowzoo.front.refusal import RefusalError, wrong
 
 OBEYED: Kinds = {
     **SAMPLING,
-    "n": ("a whole number", is_whole),
-    "stream": BOOLEAN,
-    "stream_options": OBJECT,
-    "flowzoo": OBJECT,
+    "n": int,
+    "stream": bool,
+    "stream_options": dict,
+    "flowzoo": dict,
 }
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **UNSUPPORTED,

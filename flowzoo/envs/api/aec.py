@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import difflib
 import secrets
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -16,7 +18,7 @@ from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from flowzoo.aliases import AgentInfo, ResetOptions, StateDict
-from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_space, copy_spaces
+from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import (
@@ -36,6 +38,7 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
+Obs = dict[str, list[Message]]
 RESET_OPTIONS = ("index", "sample")  # keys of the `options` of `reset`
 ENDLESS = 2**31 - 1  # range of drawn indices for a task of unlimited size
 
@@ -76,31 +79,10 @@ def users_level() -> int:
     return 2  # every frame is internal: point at the caller
 
 
-class ProblemDraw:
-    """A stream of problems; every seed restarts it."""
-
-    __slots__ = ("resets", "stream")
-
-    def __init__(self) -> None:
-        self.stream = secrets.randbits(64)
-        self.resets = 0
-
-    def next(
-        self, task: Task, split: str, seed: int | None, options: Mapping[str, object]
-    ) -> tuple[int, int]:
-        """Index and sample of the next episode; see `WorkflowEnv.reset`."""
-        if options:
-            check_names(options)
-        stream, resets = self.stream, self.resets
-        if seed is not None:
-            stream, resets = key_int("reset", seed if type(seed) is int else check_seed(seed)), 0
-        index = _index(task, split, options.get("index"), nth(stream, resets))
-        sample = options.get("sample")
-        number = resets if sample is None else whole(sample)
-        if number is None or number < 0:
-            raise UsageError(f'options["sample"] must be an integer >= 0, got {sample!r}')
-        self.stream, self.resets = stream, resets + 1
-        return index, number
+def _busy_error(what: str) -> EnvironmentBusyError:
+    return EnvironmentBusyError(
+        f"{what} while an `astep` is under way: await it, or `await env.settle()`"
+    )
 
 
 def _index(task: Task, split: str, requested: object, drawn: int) -> int:
@@ -119,13 +101,18 @@ def _index(task: Task, split: str, requested: object, drawn: int) -> int:
     return index
 
 
+# What an environment does not share with its forks; spaces have random streams.
+_FORKED = (
+    "agents", "rewards", "_cumulative_rewards", "terminations", "truncations", "infos",
+    "observation_spaces", "action_spaces", "state_space", "_answers",
+)  # fmt: skip
 RENDER_MODES = ("human", "ansi", "rgb_array")
 # Render modes that work in this installation; others raise `MissingExtraError`. The tests of
 # PettingZoo and other libraries try every mode in the metadata.
 OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
 
 
-class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
+class WorkflowEnv(AECEnv[str, Obs, str | None]):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
     metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
@@ -182,9 +169,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {
             agent: Dict(
-                {"messages": Messages(), "tools": Tools()}
-                if role in workflow.tool_roles
-                else {"messages": Messages()}
+                {"messages": Messages()}
+                | ({"tools": Tools()} if role in workflow.tool_roles else {})
             )
             for agent, (role, _) in workflow.agents.items()
         }
@@ -192,7 +178,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             agent: Prose(samples) for agent in self.possible_agents
         }
         self.state_space: Space[Any] = Turns()
-        self.problem_draw = ProblemDraw()
+        self._stream, self._resets = secrets.randbits(64), 0  # of problems; a seed restarts it
         self._episode: Episode | None = None
         self._busy = False
         self._settling = False
@@ -250,55 +236,40 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """Finish a step whose effects are pending; otherwise do nothing."""
         if not self._busy:
             return
-        import asyncio  # the caller of `settle` receives this exception; no other task awaits it
-
         if self._settling:
             raise EnvironmentBusyError(
                 "`settle` is already in progress: only one task may use an environment"
             )
         self._settling = True
         try:
-            episode = self._current()
-            while episode.effects:
-                jobs = episode.pending_effects
-                task, judge = self.workflow.task, self.workflow.judge
-                episode.resolve(await asyncio.to_thread(resolve, task, jobs, judge))
-            self._commit(episode)
-        except Exception:
-            self._abandon()
-            raise
+            with self._committed() as episode:
+                while effects := episode.pending_effects:
+                    task, judge = self.workflow.task, self.workflow.judge
+                    episode.resolve(await asyncio.to_thread(resolve, task, effects, judge))
         finally:
             self._settling = False
-        if self.render_mode == "human":
-            self.render()
 
-    def observe(self, agent: str) -> dict[str, list[Message]]:
+    def observe(self, agent: str) -> Obs:
         """A fresh copy of the latest prompt of `agent`; no messages if it has not been asked yet.
 
         Observations of `tool_roles` also have `tools`, in the format of chat templates and
         endpoints.
         """
-        turn = self._prompts.get(agent)
-        if turn is None and agent not in self.observation_spaces:
+        if agent not in self.observation_spaces:
             raise unknown("agent", agent, self.possible_agents)
-        return self._observation(agent, turn)
-
-    def _observation(self, agent: str, turn: Turn | None) -> dict[str, list[Message]]:
+        turn = self._prompts.get(agent)
         seen = {"messages": turn.observe() if turn is not None else []}
-        if self.workflow.tool_roles and self.workflow.agents[agent][0] in self.workflow.tool_roles:
+        if self.workflow.agents[agent][0] in self.workflow.tool_roles:
             seen["tools"] = [tool.schema() for tool in turn.tools] if turn is not None else []
         return seen
 
-    def last(
-        self, observe: bool = True
-    ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, AgentInfo]:
+    def last(self, observe: bool = True) -> tuple[Obs | None, float, bool, bool, AgentInfo]:
         """Observation, reward since its last turn, termination, truncation, info of the agent."""
         if self._busy:
-            raise self._busy_error("`last`")
+            raise _busy_error("`last`")
         agent = self.agent_selection
-        turn = self._prompts.get(agent)
         return (
-            self._observation(agent, turn) if observe else None,
+            self.observe(agent) if observe else None,
             self._cumulative_rewards[agent],
             self.terminations[agent],
             self.truncations[agent],
@@ -312,11 +283,11 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         (720, 960, 3).
         """
         if self.render_mode == "ansi":
-            return to_ansi(self._current())
+            return to_ansi(self.episode)
         if self.render_mode == "rgb_array":
-            return to_array(self._current())
+            return to_array(self.episode)
         if self.render_mode == "human":
-            self._rendered = print_new(self._current(), self._rendered)
+            self._rendered = print_new(self.episode, self._rendered)
         return None
 
     def close(self) -> None:
@@ -332,21 +303,20 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         Raises:
             UsageError: before the first reset.
         """
-        return self._current()
+        if self._episode is None:
+            raise UsageError("no episode: call reset() first")
+        return self._episode
 
     def record(self) -> EpisodeRecord:
         """The finished episode as plain records."""
-        return record(self._current(), self._answers)
+        return record(self.episode, self._answers)
 
     def transcript(self) -> list[dict[str, Any]]:
         """The transcript so far, as plain dicts."""
-        return self._current().transcript()
+        return self.episode.transcript()
 
     def state(self) -> Any:
-        """The global state: the transcript, an element of `state_space`.
-
-        PettingZoo expects an array, but chats have no array form.
-        """
+        """The transcript, an element of `state_space`: chats have no array form."""
         return self.transcript()
 
     def fork(self) -> WorkflowEnv:
@@ -356,25 +326,18 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             EnvironmentBusyError: an `astep` is under way.
         """
         if self._busy:
-            raise self._busy_error("`fork`")
-        twin = WorkflowEnv.__new__(WorkflowEnv)
-        twin.__dict__.update(self.__dict__)
-        twin._episode = self._current().fork()
+            raise _busy_error("`fork`")
+        twin = copy.copy(self)
+        twin._episode = self.episode.fork()
         twin._prompts = {turn.agent: turn for turn in twin._episode.turns}
-        # Spaces have random generators: with shared spaces both environments would draw from one
-        # stream.
-        twin.observation_spaces = copy_spaces(self.observation_spaces)
-        twin.action_spaces = copy_spaces(self.action_spaces)
-        twin.state_space = copy_space(self.state_space)
-        twin._copy_tables(self)
-        twin.problem_draw = copy.copy(self.problem_draw)
-        twin._answers = dict(self._answers)
+        for name in _FORKED:
+            setattr(twin, name, copy.deepcopy(getattr(self, name)))
         return twin
 
     def __getstate__(self) -> StateDict:
         # Replaying the episode restores the open prompts.
         if self._busy:
-            raise self._busy_error("pickling")
+            raise _busy_error("pickling")
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
 
     def __setstate__(self, state: StateDict) -> None:
@@ -384,32 +347,43 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 
     # -- internals -----------------------------------------------------------------------------
 
-    def _current(self) -> Episode:
-        if self._episode is None:
-            raise UsageError("no episode: call reset() first")
-        return self._episode
-
-    def _busy_error(self, what: str) -> EnvironmentBusyError:
-        return EnvironmentBusyError(
-            f"{what} while an `astep` is under way: await it, or `await env.settle()`"
-        )
-
     def _begin_episode(self, seed: int | None, options: ResetOptions | None) -> None:
         if self._settling:
             raise EnvironmentBusyError(
                 "`reset` while an `astep` is under way: await or cancel it first"
             )
-        index, sample = self.problem_draw.next(self.workflow.task, self.split, seed, options or {})
+        index, sample = self._draw(seed, options or {})
         problem = get_problem(self.workflow.task, index, self.split)
-        problem_id = problem.id
-        key = f"{problem_id}#{sample}"
-        self._open_tables(first_infos(self.workflow.agents, problem, problem_id, key))
+        key = f"{problem.id}#{sample}"
+        agents = self.possible_agents
+        self.agents = agents.copy()
+        self.rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = self.rewards.copy()
+        self.terminations = dict.fromkeys(agents, False)
+        self.truncations = self.terminations.copy()
+        self.infos = first_infos(self.workflow.agents, problem, key)
+        self.agent_selection = agents[0]
+        self._prompts = {}
         self._answers: dict[int, Mapping[str, Any]] = {}
         self._rendered = 0
         self._busy = False
         self._episode = None
         self._episode = Episode(self.workflow, problem, key, self.max_cycles)
         self._busy = True
+
+    def _draw(self, seed: int | None, options: ResetOptions) -> tuple[int, int]:
+        # Index and sample of the next episode.
+        check_names(options)
+        stream, resets = self._stream, self._resets
+        if seed is not None:
+            stream, resets = key_int("reset", check_seed(seed)), 0
+        index = _index(self.workflow.task, self.split, options.get("index"), nth(stream, resets))
+        sample = options.get("sample")
+        number = resets if sample is None else whole(sample)
+        if number is None or number < 0:
+            raise UsageError(f'options["sample"] must be an integer >= 0, got {sample!r}')
+        self._stream, self._resets = stream, resets + 1
+        return index, number
 
     def _begin_step(self, action: str | None) -> bool:
         # Returns True if effects or the commit are still to come.
@@ -418,18 +392,17 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 "`step` while another step of this environment is under way: only one task may use "
                 "an environment; await the other step, or `await env.settle()` after a cancellation"
             )
-        episode, agent = self._episode or self._current(), self.agent_selection
+        episode, agent = self.episode, self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._leave(agent, action)
             return False
-        if type(action) is not str:
-            action = self._plain(agent, action)
+        action = self._plain(agent, action)
         self._cumulative_rewards[agent] = 0.0
         self._busy = True
         try:
             episode.reply(agent, action)
         except Exception:
-            self._abandon()
+            self._episode, self._busy = None, False
             raise
         return True
 
@@ -439,28 +412,28 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
             )
         text = str.__str__(action)
-        if isinstance(action, SampledReply):
-            self._answers[self._prompts[agent].call] = action.engine()
-            if self.workflow.counts_replies:
-                finish = "length" if action.finish == "length" else "stop"
-                prompt, output = len(action.prompt_ids), len(action.output_ids)
-                return CountedReply(text, ReplyCounts(finish, prompt, output))
-        return text
-
-    def _abandon(self) -> None:
-        # Drop the episode: after a failed script only a reset helps.
-        self._episode = None
-        self._busy = False
+        if not isinstance(action, SampledReply):
+            return text
+        self._answers[self._prompts[agent].call] = action.engine()
+        if not self.workflow.counts_replies:
+            return text
+        finish = "length" if action.finish == "length" else "stop"
+        counts = ReplyCounts(finish, len(action.prompt_ids), len(action.output_ids))
+        return CountedReply(text, counts)
 
     def _settle_now(self) -> None:
-        episode = self._episode or self._current()
+        with self._committed() as episode:
+            while effects := episode.pending_effects:
+                episode.resolve(resolve(self.workflow.task, effects, self.workflow.judge))
+
+    @contextmanager
+    def _committed(self) -> Iterator[Episode]:
+        # After a failed script only a reset helps.
         try:
-            while episode.effects:
-                jobs, judge = episode.pending_effects, self.workflow.judge
-                episode.resolve(resolve(self.workflow.task, jobs, judge))
-            self._commit(episode)
+            yield self.episode
+            self._commit(self.episode)
         except Exception:
-            self._abandon()
+            self._episode, self._busy = None, False
             raise
         if self.render_mode == "human":
             self.render()
@@ -479,23 +452,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._busy = False
 
     # -- PettingZoo's fields --------------------------------------------------------------------
-
-    def _open_tables(self, infos: dict[str, AgentInfo]) -> None:
-        agents = self.possible_agents
-        self.agents = agents.copy()
-        self.rewards = dict.fromkeys(agents, 0.0)
-        self._cumulative_rewards = self.rewards.copy()
-        self.terminations = dict.fromkeys(agents, False)
-        self.truncations = self.terminations.copy()
-        self.infos = infos
-        self.agent_selection = agents[0]
-        self._prompts = {}
-
-    def _copy_tables(self, other: WorkflowEnv) -> None:
-        self.agents = list(other.agents)
-        for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
-            setattr(self, name, dict(getattr(other, name)))
-        self.infos = {agent: fresh_info(info) for agent, info in other.infos.items()}
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
         prompts, infos = self._prompts, self.infos
@@ -539,44 +495,20 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.agent_selection = agents[0]
 
 
-Obs = dict[str, list[Message]]
-
-
-# Plain properties: BaseWrapper would find these names through __getattr__, at ten times the cost.
-def _read(name: str, doc: str) -> Any:
-    return property(lambda guard: getattr(guard.env, name), doc=doc)
-
-
-def _read_live(name: str, doc: str) -> Any:
-    return property(lambda guard: getattr(guard._live(name), name), doc=doc)
-
-
-# PettingZoo's own stack (OrderEnforcing over AssertOutOfBounds) checks this too, through a
-# recursive `__getattr__` that costs more than the environment itself.
 class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     """Checks the order of calls of a `WorkflowEnv`, of its forks and async methods too."""
 
     env: WorkflowEnv  # pyrefly: ignore[bad-override-mutable-attribute]
 
-    def __init__(self, env: WorkflowEnv) -> None:
-        super().__init__(env)
+    def __getattr__(self, name: str) -> Any:
+        if name in ("record", "settle", "transcript"):
+            self._live(name)
+        return super().__getattr__(name)
 
     def _live(self, what: str) -> WorkflowEnv:
         if not self._has_reset:
             raise AttributeError(f"{what} cannot be accessed before reset")
         return self.env
-
-    agents: list[str] = _read_live("agents", "Agents that have not left the episode.")
-    agent_selection: str = _read_live("agent_selection", "The selected agent.")
-    rewards: dict[str, float] = _read_live("rewards", "Rewards of the last step.")
-    _cumulative_rewards: dict[str, float] = _read_live("_cumulative_rewards", "Rewards to be paid.")
-    terminations: dict[str, bool] = _read_live("terminations", "Terminations by agent.")
-    truncations: dict[str, bool] = _read_live("truncations", "Truncations by agent.")
-    infos: dict[str, AgentInfo] = _read_live("infos", "Infos by agent.")
-    possible_agents: list[str] = _read("possible_agents", "All agents, in order.")
-    state_space: Any = _read("state_space", "The space of `state()`.")
-    metadata: dict[str, Any] = _read("metadata", "Name and render modes.")
-    render_mode: str | None = _read("render_mode", "Render mode of the environment.")
 
     def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """See `WorkflowEnv.reset`."""
@@ -585,8 +517,6 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     async def areset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """See `WorkflowEnv.areset`."""
-        import asyncio  # as in `WorkflowEnv.settle`
-
         try:
             await self.env.areset(seed=seed, options=options)
         except asyncio.CancelledError:
@@ -601,50 +531,27 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     def last(self, observe: bool = True) -> tuple[Obs | None, float, bool, bool, AgentInfo]:
         """See `WorkflowEnv.last`."""
-        if not self._has_reset:
-            raise AttributeError("last cannot be called before reset")
-        env = self.env
-        if not env.agents:
+        if not self._live("last").agents:
             raise UsageError("`last` after the episode: every agent has left; call reset()")
-        return env.last(observe)
+        return self.env.last(observe)
 
     def step(self, action: str | None) -> None:
         """See `WorkflowEnv.step`."""
-        env = self.env
-        if self._has_reset and env.agents:
-            self._has_updated = True
-            env.step(action)
-        else:
-            self._refuse_step()
+        if self._may_step():
+            self.env.step(action)
 
     async def astep(self, action: str | None) -> None:
         """See `WorkflowEnv.astep`."""
-        env = self.env
-        if self._has_reset and env.agents:
-            self._has_updated = True
-            await env.astep(action)
-        else:
-            self._refuse_step()
+        if self._may_step():
+            await self.env.astep(action)
 
-    async def settle(self) -> None:
-        """See `WorkflowEnv.settle`."""
-        await self._live("settle").settle()
-
-    def observe(self, agent: str) -> Obs:
-        """See `WorkflowEnv.observe`."""
-        return self._live("observe").observe(agent)
-
-    def record(self) -> EpisodeRecord:
-        """See `WorkflowEnv.record`."""
-        return self._live("record").record()
-
-    def transcript(self) -> list[dict[str, Any]]:
-        """See `WorkflowEnv.transcript`."""
-        return self._live("transcript").transcript()
-
-    def state(self) -> Any:
-        """See `WorkflowEnv.state`."""
-        return self._live("state").state()
+    def _may_step(self) -> bool:
+        # As in PettingZoo: an error before `reset`, only a warning after the end.
+        if not self._live("step").agents:
+            OrderEnforcingWrapper.step(self, None)
+            return False
+        self._has_updated = True
+        return True
 
     def fork(self) -> Guard:
         """An independent guarded environment in the same state."""
@@ -661,11 +568,6 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     def __str__(self) -> str:
         return str(self.env)
-
-    def _refuse_step(self) -> None:
-        # As in PettingZoo: an error before `reset`, only a warning after the end.
-        self._live("step")
-        OrderEnforcingWrapper.step(self, None)
 
     def _iterate(self, max_iter: int) -> Iterator[str]:
         env = self.env

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Space
@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 
 from flowzoo.aliases import AgentInfo, ResetOptions
 from flowzoo.envs.api.aec import OFFERED_MODES, Obs, WorkflowEnv
+from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
@@ -26,10 +27,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         UsageError: the workflow is not simultaneous, or an argument of `WorkflowEnv` is wrong.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
-        "render_modes": list(OFFERED_MODES),
-        "render_fps": 1,
-    }
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [*OFFERED_MODES], "render_fps": 1}  # pyrefly: ignore[bad-override]
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         if not workflow.simultaneous:
@@ -57,7 +55,8 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         """Start an episode; see `WorkflowEnv.reset`."""
         self.aec.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
-        return self._observations(), self._infos()
+        observations, *_, infos = self._results()
+        return observations, infos
 
     def step(self, actions: Mapping[str, str]) -> ParallelStep:
         """Submit the reply of every agent to its open prompt.
@@ -94,23 +93,15 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
             )
         return waiting
 
-    def _observations(self) -> dict[str, Obs]:
-        return {agent: self.aec.observe(agent) for agent in self.possible_agents}
-
-    def _infos(self) -> dict[str, AgentInfo]:
-        return {agent: dict(info) for agent, info in self.aec.infos.items()}
-
     def _results(self) -> ParallelStep:
         env = self.aec
         if env.episode.done:  # all agents end at once: there is no dead step
             self.agents = []
+        observations = {agent: env.observe(agent) for agent in self.possible_agents}
+        infos = {agent: dict(info) for agent, info in env.infos.items()}
         return (
-            self._observations(),
-            dict(env.rewards),
-            dict(env.terminations),
-            dict(env.truncations),
-            self._infos(),
-        )
+            observations, dict(env.rewards), dict(env.terminations), dict(env.truncations), infos
+        )  # fmt: skip
 
     def render(self) -> Any:
         """See `WorkflowEnv.render`."""
@@ -129,35 +120,24 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state()
 
     @property
-    def state_space(self) -> Any:
+    def state_space(self) -> Space[Any]:
         """The space of `state()`."""
         return self.aec.state_space
 
 
-def make_named_parallel(
-    workflow: object, task: object = None, **options: Any
+def make_parallel_env(
+    workflow: object,
+    task: object = None,
+    *,
+    split: str = "train",
+    max_cycles: int | None = None,
+    render_mode: str | None = None,
+    **options: Any,
 ) -> ParallelWorkflowEnv:
-    """The parallel environment of a workflow by its name, `module:Class` or class."""
-    return parallel_function(workflow)(task, **options)
-
-
-def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
-    """`parallel_env` of a workflow class, for a versioned module; options as for `env`."""
-    from flowzoo.envs.api.registry import make_workflow
-
-    def parallel_env(
-        task: object = None,
-        *,
-        split: str = "train",
-        max_cycles: int | None = None,
-        render_mode: str | None = None,
-        **options: Any,
-    ) -> ParallelWorkflowEnv:
-        workflow = make_workflow(kind, task, **options)
-        return ParallelWorkflowEnv(
-            workflow, split=split, max_cycles=max_cycles, render_mode=render_mode
-        )
-
-    named = getattr(kind, "name", kind)
-    parallel_env.__doc__ = f"The parallel environment of {named}; see the module's page."
-    return parallel_env
+    """The parallel environment of a workflow, its class or its name; options as for `env`."""
+    return ParallelWorkflowEnv(
+        make_workflow(workflow, task, **options),
+        split=split,
+        max_cycles=max_cycles,
+        render_mode=render_mode,
+    )

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any
 
 from flowzoo.errors import FlowzooError, OptionError, UsageError, unknown
@@ -40,17 +41,16 @@ def register_all() -> None:
     import gymnasium
     import pettingzoo
 
-    here = "flowzoo.envs.api"
-    pettingzoo.register("aec", "flowzoo/workflow-v0", f"{here}.registry:make_named")
-    named_parallel = f"{here}.parallel:make_named_parallel"
-    pettingzoo.register("parallel", "flowzoo/workflow-v0", named_parallel)
+    pettingzoo.register("aec", "flowzoo/workflow-v0", "flowzoo.envs.api.registry:make_env")
+    parallel = "flowzoo.envs.api.parallel:make_parallel_env"
+    pettingzoo.register("parallel", "flowzoo/workflow-v0", parallel)
     seat = "flowzoo.adapters.seat:make_seat"
     gymnasium.register("flowzoo/Workflow-v0", seat)
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
         dashed = f"flowzoo/{base.replace('_', '-')}-{version}"
         pettingzoo.register("aec", dashed, f"flowzoo.envs.{name}:env")
-        pettingzoo.register("parallel", dashed, named_parallel, kwargs={"workflow": name})
+        pettingzoo.register("parallel", dashed, parallel, kwargs={"workflow": name})
         camel = "".join(part.capitalize() for part in base.split("_"))
         gymnasium.register(f"flowzoo/{camel}-{version}", seat, kwargs={"workflow": name})
 
@@ -106,7 +106,7 @@ def _complete(setting: str, value: Any) -> Any:
     computed = value.role_counts is not Workflow.role_counts
     if not (computed or (isinstance(getattr(value, "roles", None), Mapping) and value.roles)):
         raise UsageError(f'{setting} has no roles: set roles = {{"role": 1}}.')
-    if value.play is Workflow.play and value.script is Workflow.script:
+    if value.play is Workflow.play:
         raise UsageError(f"{setting} has no play(): define the workflow's script there.")
     return value
 
@@ -134,9 +134,8 @@ def make_workflow(kind: Any, /, task: Any = None, **options: Any) -> Any:
         if task is not None and task is not kind.task:
             raise UsageError("a Workflow instance has a task already: pass only one of the two")
         if options:
-            raise UsageError(
-                f"{', '.join(sorted(options))}: a Workflow instance takes no further options"
-            )
+            names = ", ".join(sorted(options))
+            raise UsageError(f"{names}: a Workflow instance takes no further options")
         return kind
     cls = _class_of(kind)
     task = cls.default_task if task is None else task
@@ -184,7 +183,7 @@ def _class_of(kind: object) -> Any:
 
 
 def make_env(
-    kind: object,
+    workflow: object,
     task: object = None,
     *,
     split: str = "train",
@@ -196,14 +195,9 @@ def make_env(
     """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    workflow = make_workflow(kind, task, **options)
-    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    made = make_workflow(workflow, task, **options)
+    env = WorkflowEnv(made, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
-
-
-def make_named(workflow: object, task: object = None, **options: Any) -> Any:
-    """The guarded AEC environment of a workflow by its name, `module:Class` or class."""
-    return make_env(workflow, task, **options)
 
 
 def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -212,30 +206,23 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     `env(task=..., **options)` is guarded, `raw_env` is not. Their signatures list every option
     of the workflow; options of the task (`level`, `data` …) are accepted too.
     """
-
-    def env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, **options)
-
-    def raw_env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, guard=False, **options)
-
-    for function, what in ((env, "guarded"), (raw_env, "unguarded")):
+    functions = partial(make_env, kind), partial(make_env, kind, guard=False)
+    for function, what in zip(functions, ("guarded", "unguarded"), strict=True):
         function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."
         function.__signature__ = _signature(kind)  # type: ignore[attr-defined]
-    return env, raw_env
+    return functions
 
 
 def _signature(kind: Any) -> inspect.Signature:
-    common = inspect.signature(make_env).parameters
-    task = common["task"].replace(annotation=inspect.Parameter.empty, default=kind.default_task)
-    parameters = [task]
-    for name in ("split", "max_cycles", "render_mode"):
-        parameters.append(common[name].replace(annotation=inspect.Parameter.empty))
+    task = inspect.Parameter(
+        "task", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=kind.default_task
+    )
+    defaults: dict[str, object] = {"split": "train", "max_cycles": None, "render_mode": None}
     for field in fields(kind):
         if field.name != "task":
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(
-                task.replace(name=field.name, kind=task.KEYWORD_ONLY, default=default)
-            )
-    parameters.append(inspect.Parameter("task_options", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters)
+            defaults[field.name] = task.empty if field.default is MISSING else field.default
+    options = [
+        inspect.Parameter(name, task.KEYWORD_ONLY, default=default)
+        for name, default in defaults.items()
+    ]
+    return inspect.Signature([task, *options, inspect.Parameter("task_options", task.VAR_KEYWORD)])

@@ -87,15 +87,15 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self._others = self._check_others(others)
         self.player: Player | None = None
         """Plays the other roles in place of `others`."""
-        self._scripted: Responder | None = None
+        self._scripted: Responder
         self.observation_space = core.observation_space(self.own[0])
         self.action_space = core.action_space(self.own[0])
 
     def _check_others(self, others: Others) -> Others:
-        if not isinstance(others, Mapping):
-            if others is not None and not callable(others):
-                raise UsageError(f"`others` must be callable, got {type(others).__name__}")
+        if others is None or callable(others):
             return others
+        if not isinstance(others, Mapping):
+            raise UsageError(f"`others` must be callable, got {type(others).__name__}")
         agents = self.workflow.agents
         roles = {role for agent, (role, _) in agents.items() if agent not in self.own}
         for name in others:
@@ -123,7 +123,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
                 return self._env.observe(agent), dict(self._env.infos[agent])
             seed = None
             if "index" in options:
-                size = self._env.unwrapped.workflow.task.size(self._env.unwrapped.split)
+                size = core.workflow.task.size(core.split)
                 options["index"] = (operator.index(options["index"]) + 1) % (size or 2**31)
         raise UsageError(
             f"role {self.own} was not asked in {SKIPS} episodes in a row; choose another role or "
@@ -135,17 +135,15 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         if self.player is not None:
             return self.player.reply(core.episode, agent)
         role = core.workflow.agents[agent][0]
-        others: Any = self._scripted if self._others is None else self._others
-        respond = others[role] if isinstance(others, Mapping) else others
-        return respond(role, core.observe(agent)["messages"])
+        respond = self._others[role] if isinstance(self._others, Mapping) else self._others
+        return (respond or self._scripted)(role, core.observe(agent)["messages"])
 
     def _play_others(self) -> bool:
         env = self._env
-        while not (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
-            agent = env.agent_selection
-            if agent in self.own:
+        while not env.unwrapped.episode.done:
+            if env.agent_selection in self.own:
                 return True
-            env.step(self._respond(agent))
+            env.step(self._respond(env.agent_selection))
         return False
 
     def step(self, action: str) -> tuple[dict[str, list[Message]], float, bool, bool, AgentInfo]:
@@ -156,7 +154,6 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         agent = env.agent_selection
         env.step(action)
         if self._play_others():
-            agent = env.agent_selection
             obs, reward, _, _, info = env.last()
             return obs, float(reward), False, False, dict(info)
         truncated = any(env.truncations.values())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gymnasium.spaces import Dict, Space, Tuple
+from gymnasium.spaces import Space, Tuple
 from gymnasium.vector.utils import (
     batch_space,
     create_empty_array,
@@ -20,28 +20,14 @@ from gymnasium.vector.utils import (
 )
 from gymnasium.wrappers.utils import create_zero_array
 
-from flowzoo.envs.script import CHAT_ROLES, Message
+from flowzoo.envs.episode.faults import is_message
+from flowzoo.envs.script import Message
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot represent language: its default characters are ASCII letters and
 # digits, its length limit raises on model output, and vectorized shared memory corrupts it
 # silently.
-
-
-def copy_space(space: Space[Any]) -> Space[Any]:
-    """Copy a space with its state; cheap for a space that was never sampled."""
-    twin = copy.copy(space)
-    if isinstance(twin, Dict):
-        twin.spaces = {key: copy_space(inner) for key, inner in twin.spaces.items()}
-    if space._np_random is not None:
-        twin._np_random = copy.deepcopy(space._np_random)
-    return twin
-
-
-def copy_spaces(spaces: dict[str, Space[Any]]) -> dict[str, Space[Any]]:
-    """Copy every agent's space."""
-    return {agent: copy_space(space) for agent, space in spaces.items()}
 
 
 class LanguageSpace(Space[Any]):
@@ -55,7 +41,7 @@ class LanguageSpace(Space[Any]):
         """False: language has no array form."""
         return False
 
-    def _refuse_mask(self, mask: Any, probability: Any) -> None:
+    def _refuse_mask(self, mask: object, probability: object) -> None:
         if mask is not None or probability is not None:
             raise ValueError(
                 f"{self!r}.sample takes no mask or probability: elements are free text"
@@ -74,6 +60,9 @@ class LanguageSpace(Space[Any]):
 class BatchedSpace(LanguageSpace):
     """Base of spaces whose elements vector environments can batch."""
 
+    empty: type[str | list[Any]] = list
+    """Type of an element; called, it makes the empty one."""
+
 
 class Prose(BatchedSpace):
     """A model's reply: any string, including the empty string and non-characters.
@@ -81,16 +70,18 @@ class Prose(BatchedSpace):
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
     """
 
+    empty = str
+
     def __init__(self, samples: Sequence[str] = ("",), seed: int | None = None):
         super().__init__(seed)
         self.samples = tuple(samples) or ("",)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask: object = None, probability: object = None) -> str:
         """One of the plausible replies, uniformly; masks do not apply to language."""
         self._refuse_mask(mask, probability)
         return self.samples[int(self.np_random.integers(len(self.samples)))]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """Every str is a reply."""
         return isinstance(x, str)
 
@@ -104,32 +95,27 @@ class Prose(BatchedSpace):
 class Messages(BatchedSpace):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """A chat of one short user message."""
         self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         return [{"role": "user", "content": f"Compute {number}+1."}]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list or tuple of messages; the empty chat is one."""
-        return isinstance(x, (list, tuple)) and all(
-            isinstance(message, dict)
-            and message.get("role") in CHAT_ROLES
-            and isinstance(message.get("content"), str)
-            for message in x
-        )
+        return isinstance(x, list | tuple) and all(map(is_message, x))
 
 
 class Tools(BatchedSpace):
     """Tools in the format of chat templates: `{"type": "function", "function": {...}}` dicts."""
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """No tools, or one without parameters."""
         self._refuse_mask(mask, probability)
         tool = Tool("look", "Look again.", {"type": "object", "properties": {}})
         return [tool.schema()] * int(self.np_random.integers(2))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list or tuple of functions with name, description and parameters."""
         return isinstance(x, (list, tuple)) and all(
             isinstance(tool, dict)
@@ -155,14 +141,14 @@ class Turns(LanguageSpace):
         super().__init__(seed)
         self._chats, self._tools = Messages(), Tools()
 
-    def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
+    def sample(self, mask: object = None, probability: object = None) -> list[Message]:
         """A transcript of one open turn."""
         self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         chat = [{"role": "user", "content": f"Compute {number}+1."}]
         return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """A list of turns; the empty list is a valid transcript."""
         return isinstance(x, list) and all(
             isinstance(turn, dict)
@@ -223,7 +209,7 @@ def _make_room(space: BatchedSpace, n: int = 1, ctx: ModuleType = multiprocessin
 
 @read_from_shared_memory.register(BatchedSpace)
 def _look_at(space: BatchedSpace, shared_memory: Any, n: int = 1) -> Any:
-    return SharedTexts(shared_memory, n, '""' if isinstance(space, Prose) else "[]")
+    return SharedTexts(shared_memory, n, json.dumps(space.empty()))
 
 
 @write_to_shared_memory.register(BatchedSpace)
@@ -265,10 +251,9 @@ def _each(space: BatchedSpace, items: Any) -> Iterator[Any]:
 
 @create_zero_array.register(BatchedSpace)
 def _no_words(space: BatchedSpace) -> Any:
-    return "" if isinstance(space, Prose) else []
+    return space.empty()
 
 
 @create_empty_array.register(BatchedSpace)
-def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: Any = None) -> Any:
-    empty = "" if isinstance(space, Prose) else []
-    return empty if n is None else tuple(type(empty)() for _ in range(n))
+def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: object = None) -> Any:
+    return space.empty() if n is None else tuple(space.empty() for _ in range(n))

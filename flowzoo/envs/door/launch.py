@@ -50,16 +50,6 @@ class ProgramThreads:
         run.finish(*end)
 
 
-def launch(
-    run: ProgramRun, base_url: str, threads: ProgramThreads
-) -> Coroutine[Any, Any, None] | None:
-    """Start a program; for a command, return the coroutine that watches it."""
-    if isinstance(run.program.run, tuple):
-        return _command(run, base_url)
-    threads.start(run, base_url)
-    return None
-
-
 def _call(
     run: ProgramRun,
     base_url: str,
@@ -101,10 +91,10 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-async def _command(run: ProgramRun, base_url: str) -> None:
+async def run_command(run: ProgramRun, base_url: str) -> None:
+    """Run a command to its end."""
     command: tuple[str, ...] = run.program.run
-    here = "127.0.0.1"
-    skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
+    skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
     environment = {
         **inherited(run.program.variables),
         "OPENAI_BASE_URL": base_url,
@@ -129,8 +119,14 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     run.stop = stop
     if run.end is not None:  # the run ended during the start
         run.stop()
-    outputs = asyncio.gather(_read(run, process.stdout, MOST_OUTPUT), _tail(process.stderr))
-    await _write(process.stdin, run.question)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    outputs = asyncio.gather(_read(run, process.stdout), _tail(process.stderr))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may not read its input
+        process.stdin.write(run.question.encode("utf-8", "replace"))
+        await process.stdin.drain()
+        process.stdin.close()
     output, errors = await outputs
     status = await process.wait()  # nothing that the command started is left
     run.stop = lambda: None  # the id may be reused by another process
@@ -145,29 +141,17 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     run.finish("crash", clean(f"{kind}: {last}" if last else kind, base_url, run.key))
 
 
-async def _write(stream: asyncio.StreamWriter | None, question: str) -> None:
-    assert stream is not None
-    try:
-        stream.write(question.encode("utf-8", "replace"))
-        await stream.drain()
-        stream.close()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # it ended, or does not read its input
-
-
-async def _read(run: ProgramRun, stream: asyncio.StreamReader | None, most: int) -> bytes:
-    assert stream is not None
+async def _read(run: ProgramRun, stream: asyncio.StreamReader) -> bytes:
     output = bytearray()
     while chunk := await stream.read(2**16):
         output += chunk
-        if len(output) > most:
-            run.finish("output", f"it printed more than {most:,} bytes")
+        if len(output) > MOST_OUTPUT:
+            run.finish("output", f"it printed more than {MOST_OUTPUT:,} bytes")
             return b""
     return bytes(output)
 
 
-async def _tail(stream: asyncio.StreamReader | None) -> bytes:
-    assert stream is not None
+async def _tail(stream: asyncio.StreamReader) -> bytes:
     output = b""
     while chunk := await stream.read(2**16):
         output = (output + chunk)[-4000:]

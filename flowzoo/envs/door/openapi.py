@@ -8,73 +8,57 @@ from typing import Any
 from flowzoo.envs.door.wire import MOST_CALLS, MOST_STOPS, Kinds
 
 JSON = dict[str, Any]
-_TYPES: Mapping[str, JSON] = {
-    "true or false": {"type": "boolean"},
-    "an object": {"type": "object"},
-    "a number": {"type": "number"},
-    "a whole number": {"type": "integer"},
-    "a text": {"type": "string"},
+_TYPES: Mapping[type, JSON] = {
+    bool: {"type": "boolean"},
+    dict: {"type": "object"},
+    float: {"type": "number"},
+    int: {"type": "integer"},
+    str: {"type": "string"},
 }
-"""Schemas by the name of a type in `Kinds`."""
+"""Schemas of the types in `Kinds`."""
+
+
+def _object(required: str, **properties: JSON) -> JSON:
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+def _list(items: JSON, **limits: int) -> JSON:
+    return {"type": "array", "items": items, **limits}
+
+
+def _or_null(*schemas: JSON) -> JSON:
+    return {"anyOf": [*schemas, {"type": "null"}]}
+
+
 _TEXT: JSON = {"type": "string"}
-_PART: JSON = {
-    "type": "object",
-    "required": ["type", "text"],
-    "properties": {"type": {"const": "text"}, "text": _TEXT},
-}
-_ERROR: JSON = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": _TEXT,
-                "type": {"enum": ["invalid_request_error", "server_error"]},
-                "param": {"type": ["string", "null"]},
-                "code": _TEXT,
-            },
-        }
-    },
-}
-_MODEL: JSON = {
-    "type": "object",
-    "required": ["id", "object", "created", "owned_by"],
-    "properties": {"id": _TEXT, "object": {"const": "model"}},
-}
-_MODELS: JSON = {
-    "type": "object",
-    "required": ["object", "data"],
-    "properties": {"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}},
-}
-_COMPLETION: JSON = {
-    "type": "object",
-    "required": ["id", "object", "created", "model", "choices", "usage"],
-    "properties": {
-        "object": {"const": "chat.completion"},
-        "choices": {
-            "type": "array",
-            "items": {"type": "object", "required": ["index", "message", "finish_reason"]},
-        },
-        "usage": {"type": ["object", "null"]},
-    },
-}
-_TOOL: JSON = {
-    "type": "object",
-    "required": ["type", "function"],
-    "properties": {
-        "type": {"const": "function"},
-        "function": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}},
-    },
-}
-_STATUS = {"type": "object", "required": ["status"], "properties": {"status": _TEXT}}
+_PART = _object("type text", type={"const": "text"}, text=_TEXT)
+_ERROR = _object(
+    "error",
+    error=_object(
+        "message type param code",
+        message=_TEXT,
+        type={"enum": ["invalid_request_error", "server_error"]},
+        param={"type": ["string", "null"]},
+        code=_TEXT,
+    ),
+)
+_MODEL = _object("id object created owned_by", id=_TEXT, object={"const": "model"})
+_MODELS = _object("object data", object={"const": "list"}, data=_list(_MODEL))
+_CHOICE: JSON = {"type": "object", "required": ["index", "message", "finish_reason"]}
+_COMPLETION = _object(
+    "id object created model choices usage",
+    object={"const": "chat.completion"},
+    choices=_list(_CHOICE),
+    usage={"type": ["object", "null"]},
+)
+_TOOL = _object("type function", type={"const": "function"}, function=_object("name", name=_TEXT))
+_STATUS = _object("status", status=_TEXT)
 
 
 def describe(
     title: str,
     kinds: Kinds,
-    neutral: Mapping[str, tuple[Any, ...]],
+    neutral: Mapping[str, tuple[object, ...]],
     models: Sequence[str],
     tools: bool = False,
     one_model: bool = False,
@@ -118,37 +102,25 @@ def describe(
 
 
 def _request(
-    kinds: Kinds, neutral: Mapping[str, tuple[Any, ...]], models: Sequence[str], tools: bool
+    kinds: Kinds, neutral: Mapping[str, tuple[object, ...]], models: Sequence[str], tools: bool
 ) -> JSON:
-    message = {
-        "type": "object",
-        "required": ["role", "content"],
-        "properties": {
-            "role": {"enum": ["system", "developer", "user", "assistant"]},
-            "content": {"anyOf": [_TEXT, {"type": "array", "items": _PART}]},
-        },
-    }
+    message = _object(
+        "role content",
+        role={"enum": ["system", "developer", "user", "assistant"]},
+        content={"anyOf": [_TEXT, _list(_PART)]},
+    )
     stop = {"type": "string", "minLength": 1}
-    fields: JSON = {name: _or_null(_TYPES[kind]) for name, (kind, _) in kinds.items()}
+    fields: JSON = {name: _or_null(_TYPES[kind]) for name, kind in kinds.items()}
     fields |= {name: {"enum": [*values, None]} for name, values in neutral.items()}
     fields |= {
         "model": {"enum": [*models]},
-        "messages": {"type": "array", "minItems": 1, "items": message},
-        "stop": _or_null(stop, {"type": "array", "maxItems": MOST_STOPS, "items": stop}),
+        "messages": _list(message, minItems=1),
+        "stop": _or_null(stop, _list(stop, maxItems=MOST_STOPS)),
     }
     if tools:
-        fields["tools"] = _or_null({"type": "array", "maxItems": MOST_CALLS, "items": _TOOL})
+        fields["tools"] = _or_null(_list(_TOOL, maxItems=MOST_CALLS))
         fields["n"] = {"enum": [1, None]}
-    return {
-        "type": "object",
-        "required": ["model", "messages"],
-        "additionalProperties": False,
-        "properties": fields,
-    }
-
-
-def _or_null(*schemas: JSON) -> JSON:
-    return {"anyOf": [*schemas, {"type": "null"}]}
+    return {**_object("model messages", **fields), "additionalProperties": False}
 
 
 def _responses(schema: JSON, kind: str = "application/json", stream: bool = False) -> JSON:

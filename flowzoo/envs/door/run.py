@@ -9,7 +9,6 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from flowzoo.envs.script import (
     AgentProgram,
@@ -36,8 +35,6 @@ _PATIENCE_S = 1.0
 class Link:
     """The connection of a client, from which follows whether it has read its reply."""
 
-    __slots__ = ("end", "entry", "is_reset")
-
     def __init__(self) -> None:
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.entry: OpenRequest | None = None  # its latest request
@@ -56,8 +53,6 @@ class Link:
 
 class OpenRequest:
     """A request of a program, and its reply."""
-
-    __slots__ = ("key", "link", "number", "reply", "request", "seen", "sent", "size")
 
     def __init__(
         self, request: ProgramRequest, number: int, link: Link, key: str | None = None
@@ -124,22 +119,18 @@ class ProgramRun:
             await ends_noticed()
         if self.end is not None:
             raise over()
-        entry = self._earlier(request, link, key)
-        if entry is None:
-            entry = self._open(request, link, key)
-        else:
-            self.repeated += 1
-            if entry.reply.done():  # the program goes on
-                self.quiet_s = 0.0
-            if not link.end.done():
-                entry.serve(link)
-        return entry
-
-    def _earlier(self, request: ProgramRequest, link: Link, key: str | None) -> OpenRequest | None:
         equal = [entry for entry in self.requests if entry.request == request]
         keyed = [entry for entry in equal if key and entry.key == key]
         left = [entry for entry in equal if entry.is_left or link.end.done()]
-        return next(iter(keyed + left), None)
+        if not keyed + left:
+            return self._open(request, link, key)
+        entry = (keyed + left)[0]
+        self.repeated += 1
+        if entry.reply.done():  # the program goes on
+            self.quiet_s = 0.0
+        if not link.end.done():
+            entry.serve(link)
+        return entry
 
     def _open(self, request: ProgramRequest, link: Link, key: str | None) -> OpenRequest:
         if self.calls == self.program.calls:
@@ -188,26 +179,20 @@ class ProgramRun:
 
     async def pause(self) -> Progress:
         """Wait for a phase, or the end."""
-
-        def is_phase() -> bool:
-            count = len(self.open)
-            return count >= self.program.at_once or (
-                count > 0 and self.quiet_s >= self.program.settle
+        await self._wait(
+            lambda: (
+                len(self.open) >= self.program.at_once
+                or (bool(self.open) and self.quiet_s >= self.program.settle)
             )
-
-        await self._wait(is_phase)
+        )
         if self.end is not None:
             return Progress((), self.end)
-        for entry in self.open:
-            entry.seen = True
-        return Progress(tuple(self._sort(entry.request for entry in self.open)))
-
-    def _sort(self, requests: Any) -> list[ProgramRequest]:
-        order = {name: number for number, name in enumerate(self.program.models)}
-        return sorted(
-            requests,
-            key=lambda item: (order[item.model], item.messages, item.stop, repr(item.tools)),
+        order = self.program.models.index
+        requests = sorted(
+            (entry.request for entry in self.open),
+            key=lambda item: (order(item.model), item.messages, item.stop, repr(item.tools)),
         )
+        return Progress(tuple(requests))
 
     async def reach(self, requests: Sequence[ProgramRequest]) -> bool:
         """Wait until `requests` are open, as in an earlier run; False if that cannot happen."""
@@ -216,18 +201,16 @@ class ProgramRun:
         def is_there() -> bool:
             return expected <= Counter(entry.request for entry in self.open)
 
-        def is_decided() -> bool:
-            return is_there() or (bool(self.open) and self.quiet_s >= _PATIENCE_S)
-
-        await self._wait(is_decided)
-        for entry in self.open:
-            entry.seen = True
+        await self._wait(lambda: is_there() or (bool(self.open) and self.quiet_s >= _PATIENCE_S))
         return self.end is None and is_there()
 
     async def _wait(self, ready: Callable[[], bool]) -> None:
         while self.end is None and not ready():
             self.wake.clear()
             await self.wake.wait()
+        if self.end is None:
+            for entry in self.open:
+                entry.seen = True
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.launch import ProgramThreads, launch
+from flowzoo.envs.door.launch import ProgramThreads, run_command
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -35,29 +35,22 @@ class ProgramRuns:
         self.slots = asyncio.Semaphore(program.max_open)
         self.moving = 0
         self.parked: dict[ProgramRun, bytes] = {}  # spot by run, in order of parking
-        self.spots: dict[bytes, list[ProgramRun]] = {}
         self.told: set[str] = set()
 
-    def park(self, run: ProgramRun, spot: bytes) -> None:
-        """Park a run that waits for replies."""
-        self.parked[run] = spot
-        self.spots.setdefault(spot, []).append(run)
-
     def take(self, spot: bytes) -> ProgramRun | None:
-        """Unpark and return a run that waits at `spot`, or None."""
-        waiting = self.spots.get(spot)
-        if not waiting:
-            return None
-        run = waiting.pop(0)
-        del self.parked[run]
-        if not waiting:
-            del self.spots[spot]
+        """Unpark and return the first run that waits at `spot`, or None."""
+        run = next((run for run, waits in self.parked.items() if waits == spot), None)
+        if run is not None:
+            del self.parked[run]
         return run
 
     def surplus(self) -> list[ProgramRun]:
-        """The runs to end, parked longest, to respect the limit of open runs."""
+        """Unpark and return the runs to end, parked longest, to respect the limit of open runs."""
         count = max(0, len(self.parked) + self.moving - self.program.max_open)
-        return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
+        runs = list(self.parked)[:count]
+        for run in runs:
+            del self.parked[run]
+        return runs
 
     def tell(self, end: ProgramEnd) -> None:
         """Log the first failure of each kind: a faulty program fails in all episodes."""
@@ -94,9 +87,8 @@ class Door:
 
     def stop_all(self) -> None:
         """Kill all commands."""
-        if os.getpid() == self.process:
-            for run in list(self.runs.values()):
-                run.stop()
+        for run in list(self.runs.values()) if os.getpid() == self.process else ():
+            run.stop()
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -107,9 +99,7 @@ class Door:
             DivergedError: the program was run again and sent other requests.
             UsageError: it must be run again and is not repeatable.
         """
-        runs = self.programs.get(effect.program)
-        if runs is None:
-            runs = self.programs[effect.program] = ProgramRuns(effect.program)
+        runs = self.programs.setdefault(effect.program, ProgramRuns(effect.program))
         async with runs.slots:
             runs.moving += 1
             try:
@@ -117,7 +107,7 @@ class Door:
             finally:
                 runs.moving -= 1
             if progress.end is None:
-                runs.park(run, spot_digest(effect.key, progress))
+                runs.parked[run] = spot_digest(effect.key, progress)
             else:
                 runs.tell(progress.end)
         return progress
@@ -156,11 +146,12 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        work = launch(run, self.base_url, self._threads)
-        if work is not None:
-            task = self.loop.create_task(work)
+        if isinstance(run.program.run, tuple):
+            task = self.loop.create_task(run_command(run, self.base_url))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+        else:
+            self._threads.start(run, self.base_url)
         return run
 
     async def _tick(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flowzoo.declared import fits
 from flowzoo.envs.script import ProgramReply, ProgramRequest
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import Tool, ToolCall
@@ -25,7 +26,7 @@ class ToolOffer(NamedTuple):
     needs_call: bool = False
 
 
-def read_tools(body: Mapping[str, Any]) -> ToolOffer:
+def read_tools(body: Mapping[str, object]) -> ToolOffer:
     """Read the tool offer of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 
     Raises:
@@ -43,7 +44,7 @@ def read_tools(body: Mapping[str, Any]) -> ToolOffer:
     return _tool_offer(body.get("tool_choice"), tools, 1 if several is False else MOST_CALLS)
 
 
-def _tool_offer(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
+def _tool_offer(choice: object, tools: tuple[Tool, ...], most: int) -> ToolOffer:
     if choice == "none" or (not tools and choice in (None, "auto")):
         return ToolOffer()
     if choice in (None, "auto"):
@@ -56,12 +57,11 @@ def _tool_offer(choice: Any, tools: tuple[Tool, ...], most: int) -> ToolOffer:
         message = "`tool_choice` must be none, auto, required or a function."
         raise RefusalError(400, "unsupported_value", message, "tool_choice")
     if not tools:
-        message = "`tool_choice` asks for a call of a tool that is not in `tools`."
-        raise RefusalError(400, "invalid_value", message, "tool_choice")
+        raise _invalid("tool_choice", "asks for a call of a tool that is not in `tools`")
     return ToolOffer(tools, most, needs_call=True)
 
 
-def _tool(row: Any, param: str) -> Tool:
+def _tool(row: object, param: str) -> Tool:
     function = row.get("function") if isinstance(row, dict) else None
     if not isinstance(row, dict) or row.get("type") != "function" or not isinstance(function, dict):
         message = f"`{param}` must be of the type `function`."
@@ -70,8 +70,7 @@ def _tool(row: Any, param: str) -> Tool:
     description = function.get("description") or ""
     for name, value, kind in (("parameters", parameters, dict), ("description", description, str)):
         if not isinstance(value, kind):
-            expected = "an object" if kind is dict else "a text"
-            raise wrong(expected, value, f"{param}.function.{name}")
+            raise wrong(_TYPE_NAMES[kind], value, f"{param}.function.{name}")
     checked = function.get("strict") is True
     try:
         return Tool(function.get("name") or "", description, parameters, checked)
@@ -82,7 +81,7 @@ def _tool(row: Any, param: str) -> Tool:
         ) from None
 
 
-def read_calls_of(message: Mapping[str, Any], param: str, names: dict[str, str]) -> str:
+def read_calls_of(message: Mapping[str, object], param: str, names: dict[str, str]) -> str:
     """The JSON of a message's calls, or of the call whose result it has; "" without calls.
 
     Args:
@@ -96,13 +95,11 @@ def read_calls_of(message: Mapping[str, Any], param: str, names: dict[str, str])
     if message.get("role") == "tool":
         identity = message.get("tool_call_id")
         if not isinstance(identity, str) or identity not in names:
-            text = f"`{param}.tool_call_id` must be the id of an earlier call."
-            raise RefusalError(400, "invalid_value", text, f"{param}.tool_call_id")
+            raise _invalid(f"{param}.tool_call_id", "must be the id of an earlier call")
         return json.dumps({"tool_call_id": identity, "name": names[identity]})
     rows = [] if message.get("tool_calls") is None else message["tool_calls"]
     if rows and message.get("role") != "assistant":
-        text = f"`{param}.tool_calls` is for messages of the assistant."
-        raise RefusalError(400, "invalid_value", text, f"{param}.tool_calls")
+        raise _invalid(f"{param}.tool_calls", "is for messages of the assistant")
     if not isinstance(rows, list):
         raise wrong("a list", rows, f"{param}.tool_calls")
     calls = [_call(row, f"{param}.tool_calls[{number}]") for number, row in enumerate(rows)]
@@ -122,24 +119,21 @@ def _call(row: Any, param: str) -> ToolCall:
             arguments = None
         if isinstance(identity, str) and isinstance(name, str) and isinstance(arguments, dict):
             return ToolCall(identity, name, arguments)
-    text = (
-        f"`{param}` must be a call of a function: an id, a name and arguments that are the JSON of "
-        "an object."
-    )
-    raise RefusalError(400, "invalid_value", text, param)
+    expected = "an id, a name and arguments that are the JSON of an object"
+    raise _invalid(param, f"must be a call of a function: {expected}")
+
+
+def _invalid(param: str, fault: str) -> RefusalError:
+    return RefusalError(400, "invalid_value", f"`{param}` {fault}.", param)
 
 
 def sent_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     """Calls in the format of a response: arguments are a JSON string."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": encodable(arguments)},
-        }
-        for call in calls
-        for arguments in [json.dumps(call.arguments, ensure_ascii=False)]
-    ]
+    rows = [call.plain() for call in calls]
+    for row in rows:
+        arguments = json.dumps(row["function"]["arguments"], ensure_ascii=False)
+        row["function"]["arguments"] = encodable(arguments)
+    return rows
 
 
 _SENDERS = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -155,60 +149,35 @@ class ChatCall(NamedTuple):
     """True if a last chunk of the stream has the token counts."""
 
 
-def is_number(value: Any) -> bool:
-    """True for a JSON number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    """True for a JSON integer."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_text(value: Any) -> bool:
-    """True for a JSON string."""
-    return isinstance(value, str)
-
-
-def is_boolean(value: Any) -> bool:
-    """True for a JSON boolean."""
-    return isinstance(value, bool)
-
-
-Kinds = Mapping[str, tuple[str, Callable[[Any], bool]]]
-"""Name and check of the type of a value, by field."""
-BOOLEAN = "true or false", is_boolean
-OBJECT = "an object", lambda value: isinstance(value, dict)
+_TYPE_NAMES = {
+    bool: "true or false",
+    dict: "an object",
+    float: "a number",
+    int: "a whole number",
+    str: "a text",
+}
+Kinds = Mapping[str, type]
+"""Type of the value by field."""
 SAMPLING: Kinds = {
-    "temperature": ("a number", is_number),
-    "top_p": ("a number", is_number),
-    "presence_penalty": ("a number", is_number),
-    "frequency_penalty": ("a number", is_number),
-    "seed": ("a whole number", is_whole),
-    "max_tokens": ("a whole number", is_whole),
-    "max_completion_tokens": ("a whole number", is_whole),
+    **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), float),
+    **dict.fromkeys(("seed", "max_tokens", "max_completion_tokens"), int),
 }
 """Sampling fields: checked and ignored, since rollouts set the sampling."""
 NOTES: Kinds = {
-    "metadata": OBJECT,
-    "prompt_cache_key": ("a text", is_text),
-    "safety_identifier": ("a text", is_text),
-    "user": ("a text", is_text),
+    "metadata": dict,
+    **dict.fromkeys(("prompt_cache_key", "safety_identifier", "user"), str),
 }
 """Fields without an effect on replies."""
 _UNHEEDED: Kinds = {
     **SAMPLING,
     **NOTES,
-    "min_p": ("a number", is_number),
-    "reasoning_effort": ("a text", is_text),
-    "repetition_penalty": ("a number", is_number),
-    "service_tier": ("a text", is_text),
-    "store": BOOLEAN,
-    "top_k": ("a whole number", is_whole),
-    "verbosity": ("a text", is_text),
+    **dict.fromkeys(("min_p", "repetition_penalty"), float),
+    **dict.fromkeys(("reasoning_effort", "service_tier", "verbosity"), str),
+    "store": bool,
+    "top_k": int,
 }
 """Further fields that are checked and ignored."""
-UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
@@ -221,7 +190,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """Neutral values by field, for unsupported fields."""
-KINDS: Kinds = {"stream": BOOLEAN, "stream_options": OBJECT, **_UNHEEDED}
+KINDS: Kinds = {"stream": bool, "stream_options": dict, **_UNHEEDED}
 """Fields of the door that are checked by their type alone."""
 _OBEYED = {"messages", "model", "n", "parallel_tool_calls", "stop", "tool_choice", "tools"}
 
@@ -242,7 +211,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def read_model(body: Mapping[str, Any], models: tuple[str, ...]) -> str:
+def read_model(body: Mapping[str, object], models: tuple[str, ...]) -> str:
     """Read the field `model`, one of `models`."""
     model = body.get("model")
     if not isinstance(model, str):
@@ -271,7 +240,7 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     )
 
 
-def _check_fields(body: Mapping[str, Any]) -> None:
+def _check_fields(body: Mapping[str, object]) -> None:
     for name in body.keys() - _OBEYED - KINDS.keys() - UNSUPPORTED.keys():
         if body[name] is not None:
             message = f"`{name:.100}` is not a parameter of the door."
@@ -283,15 +252,15 @@ def _check_fields(body: Mapping[str, Any]) -> None:
     check_neutral(body, UNSUPPORTED)
 
 
-def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
+def check_kinds(body: Mapping[str, object], kinds: Kinds) -> None:
     """Reject fields of a wrong type; null counts as absent."""
-    for name, (expected, fits) in kinds.items():
+    for name, kind in kinds.items():
         value = body.get(name)
-        if value is not None and not fits(value):
-            raise wrong(expected, value, name)
+        if value is not None and not fits(value, kind):
+            raise wrong(_TYPE_NAMES[kind], value, name)
 
 
-def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
+def check_neutral(body: Mapping[str, object], neutral: Mapping[str, tuple[object, ...]]) -> None:
     """Reject fields that ask for unsupported features."""
     for name, values in neutral.items():
         if body.get(name) is not None and body[name] not in values:
@@ -299,7 +268,7 @@ def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]
             raise RefusalError(400, "unsupported_parameter", message, name)
 
 
-def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...]:
+def read_messages(value: object, tools: bool = False) -> tuple[tuple[str, ...], ...]:
     """Read the field `messages` into the format of `ProgramRequest`.
 
     With `tools`, messages may have tool calls and results.
@@ -316,9 +285,7 @@ def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...
         sender = message.get("role")
         if not isinstance(sender, str) or sender not in senders:
             expected = f"one of {', '.join(senders)}, got {sender!r:.60}"
-            raise RefusalError(
-                400, "invalid_value", f"`{param}.role` must be {expected}.", f"{param}.role"
-            )
+            raise _invalid(f"{param}.role", f"must be {expected}")
         for name in ("function_call",) if tools else ("function_call", "tool_calls"):
             if message.get(name):
                 text = f"`{param}.{name}` is not supported: replies are plain text."
@@ -332,7 +299,7 @@ def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...
     return tuple(messages)
 
 
-def _content(value: Any, param: str) -> str:
+def _content(value: object, param: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -347,7 +314,7 @@ def _content(value: Any, param: str) -> str:
     return "".join(texts)
 
 
-def read_stops(value: Any) -> tuple[str, ...]:
+def read_stops(value: object) -> tuple[str, ...]:
     """Read the texts of the field `stop`."""
     stops = [value] if isinstance(value, str) else value or []
     if not isinstance(stops, list) or len(stops) > MOST_STOPS:

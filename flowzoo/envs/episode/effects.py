@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from flowzoo.envs.door.server import advance_all
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.script import (
     Advance,
@@ -35,39 +36,30 @@ def resolve(
     Raises:
         UsageError: one of the effects is a `Judge`, and `judge` is None.
     """
-    if {type(effect) for _, effect in jobs} == {Grade}:  # the most common batch
-        return _carry_out(task, Grade, jobs, 0)
     results: list[Any] = [None] * len(jobs)
     kinds: dict[tuple[type, int], list[int]] = {}
     for position, (_, effect) in enumerate(jobs):
         width = effect.k if isinstance(effect, Search) else 0
         kinds.setdefault((type(effect), width), []).append(position)
-    for (kind, width), positions in kinds.items():
-        batch = [jobs[position] for position in positions]
-        judges = kind is Judge
-        batch_results = _judge(judge, batch) if judges else _carry_out(task, kind, batch, width)
-        for position, result in zip(positions, batch_results, strict=True):
+    for (kind, _), positions in kinds.items():
+        batch = _carry_out(task, kind, [jobs[position] for position in positions], judge)
+        for position, result in zip(positions, batch, strict=True):
             results[position] = result
     return results
 
 
-def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[JudgeResult]:
+def _judge(judge: JudgeFunction | None, problem: Problem, effect: Judge) -> JudgeResult:
     if judge is None:
         raise UsageError(
             "the workflow asks a judge, but none is set: give env(judge=FUNCTION), a function "
             "from a chat to a reply, or in rollouts a policy for `judge` (--policy judge=POLICY)"
         )
-    verdicts: list[JudgeResult] = []
-    for problem, effect in jobs:
-        assert isinstance(effect, Judge)
-        chat = judge_messages(effect, problem.text)
-        name = f"the judge of problem {problem.id}{_caller(effect)}"
-        reply = call_named(name, partial(judge, chat))
-        if not isinstance(reply, str):
-            came = f"{type(reply).__name__} {reply!r:.60}"
-            raise UsageError(f"{name}: `judge` must return a str, got {came}")
-        verdicts.append(read_judgment(effect, problem.text, reply))
-    return verdicts
+    name = f"the judge of problem {problem.id}{_caller(effect)}"
+    reply = call_named(name, partial(judge, judge_messages(effect, problem.text)))
+    if not isinstance(reply, str):
+        came = f"{type(reply).__name__} {reply!r:.60}"
+        raise UsageError(f"{name}: `judge` must return a str, got {came}")
+    return read_judgment(effect, problem.text, reply)
 
 
 def _caller(effect: Judge | UseTool) -> str:
@@ -84,16 +76,20 @@ def _use_tool(problem: Problem, effect: UseTool) -> ToolResult:
     return ToolResult(texts[0])
 
 
-def _carry_out(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
-    problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
+def _carry_out(
+    task: Task, kind: type, jobs: Sequence[PendingEffect], judge: JudgeFunction | None
+) -> Sequence[Any]:
+    # The effects are of one kind, searches also of one width.
+    problems: list[Problem] = [problem for problem, _ in jobs]
+    effects: list[Any] = [effect for _, effect in jobs]
     if kind is Advance:
-        from flowzoo.envs.door.server import advance_all  # imported here, since it loads asyncio
-
-        return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
+        return advance_all(effects)
     if kind is UseTool:
-        return [_use_tool(problem, effect) for problem, effect in jobs]  # type: ignore[arg-type]
+        return list(map(_use_tool, problems, effects))
+    if kind is Judge:
+        return list(map(partial(_judge, judge), problems, effects))
     method, call = _BATCHES[kind]
-    results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
+    results = call_task(task.name, method, lambda: list(call(task, problems, effects)))
     if len(results) != len(jobs):
         raise UsageError(
             f"{method} of task {task.name!r} must return one result per {kind.__name__}: "
@@ -102,17 +98,17 @@ def _carry_out(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int
     return results
 
 
-_Batch = Callable[[Task, list[Problem], list[Any], int], Sequence[EffectResult]]
+_Batch = Callable[[Task, list[Problem], list[Any]], Sequence[EffectResult]]
 # Method of the task, for messages, and its call.
 _BATCHES: dict[type, tuple[str, _Batch]] = {
-    Grade: ("grade_batch", lambda task, ps, es, _: task.grade_batch(ps, [e.answer for e in es])),
+    Grade: ("grade_batch", lambda task, ps, es: task.grade_batch(ps, [e.answer for e in es])),
     EquivalenceClasses: (
         "classes_batch",
-        lambda task, ps, es, _: task.classes_batch(ps, [e.answers for e in es]),
+        lambda task, ps, es: task.classes_batch(ps, [e.answers for e in es]),
     ),
-    Run: ("run_batch", lambda task, ps, es, _: task.run_batch(es)),
+    Run: ("run_batch", lambda task, _, es: task.run_batch(es)),
     Search: (
         "search_batch",
-        lambda task, ps, es, width: task.search_batch(ps, [e.query for e in es], width),
+        lambda task, ps, es: task.search_batch(ps, [e.query for e in es], es[0].k),
     ),
 }

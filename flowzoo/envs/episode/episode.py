@@ -6,12 +6,15 @@ replaying run the script again over the log; no effect is repeated.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Sequence
 from types import GeneratorType
 from typing import Any
 
 from flowzoo.aliases import StateDict
 from flowzoo.envs.episode.faults import (
+    UngradedError,
     WorkflowError,
     check_note,
     check_results,
@@ -20,9 +23,7 @@ from flowzoo.envs.episode.faults import (
     is_chat,
     outcome_fault,
     score_fault,
-    script_failure,
     tools_fault,
-    ungraded_error,
 )
 from flowzoo.envs.episode.rubric import with_rubric
 from flowzoo.envs.episode.turn import (
@@ -41,6 +42,7 @@ from flowzoo.envs.script import (
     Effect,
     EffectResult,
     Grade,
+    GradeResult,
     InterimScore,
     Judge,
     Outcome,
@@ -56,11 +58,8 @@ from flowzoo.envs.tools import CallReading, read_calls
 from flowzoo.envs.wording import frame_messages
 from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown
-from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
-_CALLED = {Judge, UseTool}  # effects that run functions of users
-_NO_CALLS = CallReading()
 LogEntry = str | EffectResult  # a reply, or the result of an effect
 
 
@@ -70,36 +69,6 @@ class Episode:
     At any time exactly one of these holds: `asks` is not empty (replies are pending), `effects` is
     not empty (results are pending), or `done`.
     """
-
-    __slots__ = (
-        "_before",
-        "_buffer",
-        "_counts",
-        "_lone",
-        "_most_calls",
-        "_most_unasked",
-        "_noted",
-        "_requested",
-        "_script",
-        "_unasked",
-        "asks",
-        "done",
-        "effects",
-        "forms",
-        "interim_phase",
-        "interim_score",
-        "key",
-        "log",
-        "max_cycles",
-        "outcome",
-        "phases",
-        "problem",
-        "role_scores",
-        "settled",
-        "truncated",
-        "turns",
-        "workflow",
-    )  # fmt: skip
 
     def __init__(
         self, workflow: Workflow, problem: Problem, key: str = "", max_cycles: int | None = None
@@ -144,19 +113,11 @@ class Episode:
                 f"the reply of {agent} must be a str, got {type(text).__name__}: "
                 "pass the text the model generated"
             )
-        asks = self.asks
-        if len(asks) == 1 and asks[0].agent == agent:
-            self._commit({agent: text})
-            return
-        buffer = self._buffer
-        for turn in asks:
-            if turn.agent == agent and agent not in buffer:
-                break
-        else:
+        if agent in self._buffer or all(turn.agent != agent for turn in self.asks):
             raise unknown("agent with an open turn", agent, [turn.agent for turn in self.waiting])
-        buffer[agent] = text
-        if len(buffer) == len(asks):
-            self._commit(buffer)
+        self._buffer[agent] = text
+        if len(self._buffer) == len(self.asks):
+            self._commit(self._buffer)
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """Set the results of all pending effects, in their order.
@@ -168,24 +129,21 @@ class Episode:
         """
         effects = self.effects
         if reason := check_results(effects, results):
-            raise ungraded_error(self.workflow, self.problem, self.transcript(), reason)
+            name, problem = self.workflow.name, self.problem.id
+            message = f"{name}, problem {problem}: the verdict is unknown ({reason})"
+            message += ", so the episode has no score"
+            raise UngradedError(message, problem, self.transcript(), reason)
         for effect, result in zip(effects, results, strict=True):
-            if type(effect) is Grade:
-                score: Any = result[0]
-                if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
-                    score = self._check_score(effect, score)
+            if isinstance(effect, Grade) and isinstance(result, GradeResult):
+                if fault := score_fault(result.score):
+                    grader = f"grade_batch of task {self.workflow.task.name!r}"
+                    answer = f"the score of {effect.answer!r:.80}"
+                    raise self._failure(f"{grader}: {answer} {fault}")
                 if effect.of is not None:
-                    self.role_scores[effect.of.call] = score
+                    self.role_scores[effect.of.call] = float(result.score)
         self.log.extend(results)
         self.effects = ()
         self._advance(results[0] if self._lone else list(results))
-
-    def _check_score(self, grade: Grade, score: Any) -> float:
-        fault = score_fault(score)
-        if fault:
-            grader = f"grade_batch of task {self.workflow.task.name!r}"
-            raise self._failure(f"{grader}: the score of {grade.answer!r:.80} {fault}")
-        return float(score)
 
     def _commit(self, replies: dict[str, str]) -> None:
         values = []
@@ -206,26 +164,24 @@ class Episode:
     def _read(self, turn: Turn, text: str, counts: ReplyCounts | None) -> Reply:
         visible = strip_thinking(text)
         content = visible if self.workflow.thoughts == "hide" else text
-        calls, fault = _NO_CALLS
+        calls, fault = CallReading()
+        strict: object = visible
         if turn.tools:
             calls, fault = read_calls(visible, turn.tools, turn.max_tool_calls, turn.call)
         if calls or fault:
-            read = calls or None
-            values = turn.call, turn.agent, content, read, read, counts, calls, fault
-            return quick_tuple(Reply, values)
-        if turn.parse is None:
-            values = turn.call, turn.agent, content, visible, visible, counts, (), ""
-            return quick_tuple(Reply, values)
-        try:
-            strict = turn.parse(visible)
-            lenient = strict
-            if strict is None and turn.lenient is not None:
-                lenient = turn.lenient(visible)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also SystemExit
-            raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts, (), ""))
+            strict = calls or None
+        lenient = strict
+        if turn.parse is not None and not (calls or fault):
+            try:
+                lenient = strict = turn.parse(visible)
+                if strict is None and turn.lenient is not None:
+                    lenient = turn.lenient(visible)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # also SystemExit
+                message = f"the parser of {turn.agent} raised {error!r}"
+                raise self._failure(message, error) from error
+        return Reply(turn.call, turn.agent, content, strict, lenient, counts, calls, fault)
 
     # -- running the script -------------------------------------------------------------------
 
@@ -251,19 +207,15 @@ class Episode:
         self._before = before
         self._requested: list[Effect] = []
         self._unasked = 0  # number of effects, role scores and interim scores since the last call
-        self._most_calls = self._call_limit()
+        self._most_calls = self.workflow.call_limit
+        if self.max_cycles is not None and self.workflow.max_calls is None:
+            most = self.max_cycles * len(self.workflow.agents)
+            self._most_calls = max(self._most_calls, most)
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
         if self.workflow.episode_reward is not None and self.workflow.judged_criteria:
             self._script = with_rubric(self._script, self.workflow, self.turns)
         self._advance(None)
-
-    def _call_limit(self) -> int:
-        # The workflow's limit; with `max_cycles` only an explicit one applies.
-        limit = self.workflow.call_limit
-        if self.max_cycles is None or self.workflow.max_calls is not None:
-            return limit
-        return max(limit, self.max_cycles * len(self.workflow.agents))
 
     def _advance(self, value: object) -> None:
         try:
@@ -309,22 +261,11 @@ class Episode:
             self.forms[of.call] = float(form)
 
     def _open(self, item: Any) -> None:
-        kind = type(item)
-        self._lone = kind is not list
-        if self._unasked == self._most_unasked:
-            first = item[0] if kind is list and item else item
-            if type(first) is not Ask:
-                raise self._endless(
-                    "yielded", self._unasked, "effects or notes since its last call"
-                )
-        if kind is Ask:
-            self._open_phase([item])
-            return
-        if kind in RESULTS:
-            self._open_effects([item])
-            return
+        self._lone = type(item) is not list
         items = [item] if self._lone else item
         kinds = set(map(type, items))
+        if self._unasked == self._most_unasked and kinds != {Ask}:
+            raise self._endless("yielded", self._unasked, "effects or notes since its last call")
         if kinds == {Ask}:
             self._open_phase(items)
         elif kinds and kinds <= RESULTS.keys():
@@ -361,8 +302,7 @@ class Episode:
                 )
             if fault:
                 raise self._failure(fault)
-        if not _CALLED.isdisjoint(map(type, effects)):
-            effects = [self._with_caller(effect) for effect in effects]
+        effects = [self._with_caller(effect) for effect in effects]
         if self._before is not None:
             check_effects(self.workflow.name, self._before, len(self._requested), effects)
         self._requested += effects
@@ -379,7 +319,8 @@ class Episode:
         return effect
 
     def _open_phase(self, asks: list[Ask]) -> None:
-        if self.max_cycles is not None and self._over_budget(asks):
+        counts, most = self._counts, self.max_cycles
+        if most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks):
             self._script.close()
             self.outcome = Outcome(score=0.0)
             self.done = self.truncated = True
@@ -388,7 +329,7 @@ class Episode:
             raise self._endless("made", len(self.turns), "calls")
         self._unasked = 0
         opened: list[Turn] = []
-        agents, counts, frames = self.workflow.agents, self._counts, self.workflow.frames
+        agents, frames = self.workflow.agents, self.workflow.frames
         call, phase, logged = len(self.turns), self.phases, len(self.log)
         for slot, ask in enumerate(asks):
             agent = ask.agent
@@ -417,13 +358,25 @@ class Episode:
         if self._before is not None:
             check_turns(self.workflow.name, self._before, opened)
 
-    def _over_budget(self, asks: list[Ask]) -> bool:
-        counts, most = self._counts, self.max_cycles
-        return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
-
     def _failure(self, message: str, error: BaseException | None = None) -> WorkflowError:
-        return script_failure(
-            self.workflow, self.problem, self._script, message, error, self.transcript()
+        # Names the line of `play` that raised `error` or yielded last, not of `Workflow.script`,
+        # which grades what it has returned; of a script that has ended, where `play` begins.
+        code = type(self.workflow).play.__code__
+        home, location = code.co_filename, (code.co_filename, code.co_firstlineno)
+        generator: Any = self._script
+        while getattr(generator, "gi_frame", None) is not None:
+            frame, generator = generator.gi_frame, generator.gi_yieldfrom
+            if frame.f_code is not Workflow.script.__code__:
+                location = frame.f_code.co_filename, frame.f_lineno
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+            location = lines[-1] if lines else location
+        where = f" ({os.path.basename(location[0])}, line {location[1]})"
+        return WorkflowError(
+            f"{self.workflow.name}{where}, problem {self.problem.id}: {message}",
+            self.problem.id,
+            self.transcript(),
         )
 
     # -- replaying -----------------------------------------------------------------------------
@@ -438,15 +391,32 @@ class Episode:
         Raises:
             DivergedError: the script's asks or effects differ.
         """
+        state = self._state(digests=False)
+        state["key"] = self.key if key is None else key
+        state["log"] = self.log if log is None else log
         twin = Episode.__new__(Episode)
-        twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
-        twin.key = self.key if key is None else key
-        before = replay_trace(self.turns, self._requested, self.done)
-        twin._replay(self.log if log is None else log, self._buffer, before)
+        twin.__setstate__(state)
         return twin
 
-    def _replay(self, log: Sequence[LogEntry], buffer: dict[str, str], before: ReplayTrace) -> None:
-        name = self.workflow.name
+    def __getstate__(self) -> StateDict:
+        # A replay needs only the log and a digest of every prompt.
+        return self._state(digests=True)
+
+    def _state(self, digests: bool) -> StateDict:
+        return {
+            "workflow": self.workflow,
+            "problem": self.problem,
+            "key": self.key,
+            "max_cycles": self.max_cycles,
+            "log": self.log,
+            "buffer": self._buffer,
+            "asked": replay_trace(self.turns, self._requested, self.done, digests),
+        }
+
+    def __setstate__(self, state: StateDict) -> None:
+        self.workflow, self.problem = state["workflow"], state["problem"]
+        self.key, self.max_cycles = state["key"], state["max_cycles"]
+        log, before, name = state["log"], state["asked"], self.workflow.name
         self._restart(before)
         position = 0
         while position < len(log):
@@ -456,32 +426,15 @@ class Episode:
             if not count or len(entries) < count or spoken != bool(self.asks):
                 raise diverged_error(name, "another path was taken")
             if self.asks:
-                self._commit(dict(zip((t.agent for t in self.asks), entries, strict=True)))  # type: ignore[arg-type]
+                self._commit(dict(zip((t.agent for t in self.asks), entries, strict=True)))
             else:
-                self.resolve(entries)  # type: ignore[arg-type]
+                self.resolve(entries)
             position += count
         sizes = len(self.turns), len(self._requested), self.done
         if sizes != (len(before.turns), len(before.questions), before.done):
             raise diverged_error(name, "another path was taken")
-        self._buffer = dict(buffer)
+        self._buffer = dict(state["buffer"])
         self._before = None
-
-    def __getstate__(self) -> StateDict:
-        # A replay needs only the log and a digest of every prompt.
-        return {
-            "workflow": self.workflow,
-            "problem": self.problem,
-            "key": self.key,
-            "max_cycles": self.max_cycles,
-            "log": self.log,
-            "buffer": self._buffer,
-            "asked": replay_trace(self.turns, self._requested, self.done, digests=True),
-        }
-
-    def __setstate__(self, state: StateDict) -> None:
-        self.workflow, self.problem = state["workflow"], state["problem"]
-        self.key, self.max_cycles = state["key"], state["max_cycles"]
-        self._replay(state["log"], state["buffer"], state["asked"])
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import answered_turns
 from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
@@ -90,16 +91,16 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
                 right = rng.random() < SKILL + (1 - SKILL) * number / EPISODES
                 reply = workflow.expert(turn_role, turn.observe(), problem, rng, right)
             episode.reply(turn.agent, reply)
-    for turn in episode.turns:
-        turn_role = workflow.agents[turn.agent][0]
-        if turn_role == role and turn.turn == turn_number and turn.reply is not None:
-            fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
-            chat, reply = turn.observe(), Message(role="assistant", content=turn.said)
+    for turn, reply in answered_turns(episode):
+        if workflow.agents[turn.agent][0] == role and turn.turn == turn_number:
+            fits = reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
+            chat = turn.observe()
             # A second attempt that repeats the first shows how to ignore the critique.
             repeats = turn_number and any(turn.said in message["content"] for message in chat)
             if not fits or repeats:
                 return None
-            return WorkedExample((*chat, reply), turn.reply.strict, turn_number)
+            shown = (*chat, {"role": "assistant", "content": turn.said})
+            return WorkedExample(shown, reply.strict, turn_number)
     return None
 
 

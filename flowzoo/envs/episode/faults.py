@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from numbers import Real
-from typing import Any
+from typing import Any, get_type_hints
 
+from flowzoo.declared import fits
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.script import (
     CHAT_ROLES,
@@ -17,24 +17,16 @@ from flowzoo.envs.script import (
     Ask,
     Effect,
     EffectResult,
-    Grade,
     InterimScore,
     Judge,
     Outcome,
     Reply,
     RoleScore,
-    Run,
     Search,
-    UseTool,
 )
-from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.tools import Tool, ToolCall
-from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.reward.unknown import unknown_reason
-from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
-
-_PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 class WorkflowError(FlowzooError, RuntimeError):
@@ -50,10 +42,6 @@ class WorkflowError(FlowzooError, RuntimeError):
         self.problem = problem
         self.transcript = transcript or []
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle with all three parts, so that worker processes can report it.
-        return type(self), (str(self), self.problem, self.transcript)
-
 
 class UngradedError(WorkflowError):
     """The verdict on an episode is unknown, so it has no score; `reason` says why."""
@@ -63,46 +51,6 @@ class UngradedError(WorkflowError):
     ):
         super().__init__(message, problem, transcript)
         self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.problem, self.transcript, self.reason)
-
-
-def script_failure(
-    workflow: Workflow,
-    problem: Problem,
-    script: object,
-    message: str,
-    error: BaseException | None,
-    transcript: list[Any],
-) -> WorkflowError:
-    """Make the error to raise; it names the script's line that raised `error` or yielded last.
-
-    Of a script that has ended it is the line where `play` begins.
-    """
-    code = type(workflow).play.__code__
-    home, location = code.co_filename, (code.co_filename, code.co_firstlineno)
-    generator: Any = script
-    while generator is not None and getattr(generator, "gi_frame", None) is not None:
-        frame, generator = generator.gi_frame, generator.gi_yieldfrom
-        if frame.f_code is not Workflow.script.__code__:  # which grades what `play` has returned
-            location = frame.f_code.co_filename, frame.f_lineno
-    if error is not None:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
-        location = lines[-1] if lines else location
-    where = f" ({os.path.basename(location[0])}, line {location[1]})"
-    return WorkflowError(
-        f"{workflow.name}{where}, problem {problem.id}: {message}", problem.id, transcript
-    )
-
-
-def ungraded_error(
-    workflow: Workflow, problem: Problem, transcript: list[Any], reason: str
-) -> UngradedError:
-    """Make the error for an episode of which a verdict is unknown."""
-    message = f"{workflow.name}, problem {problem.id}: the verdict is unknown ({reason})"
-    return UngradedError(f"{message}, so the episode has no score", problem.id, transcript, reason)
 
 
 def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> str:
@@ -151,17 +99,16 @@ def check_note(item: RoleScore | InterimScore) -> None:
 
 def is_chat(seen: object) -> bool:
     """True if `seen` can be a prompt: a str, or a list or tuple of messages."""
-    if isinstance(seen, str):
-        return True
-    if not isinstance(seen, (list, tuple)):
+    is_list = isinstance(seen, list | tuple)
+    return isinstance(seen, str) or (is_list and all(map(is_message, seen)))
+
+
+def is_message(value: object) -> bool:
+    """True for a chat message."""
+    if not isinstance(value, dict):
         return False
-    for message in seen:  # a loop: for one or two messages a generator costs more than the checks
-        if not isinstance(message, dict):
-            return False
-        role, content = message.get("role"), message.get("content")
-        if not (isinstance(role, str) and role in CHAT_ROLES and isinstance(content, str)):
-            return False
-    return True
+    role = value.get("role")
+    return isinstance(role, str) and role in CHAT_ROLES and isinstance(value.get("content"), str)
 
 
 def tools_fault(ask: Ask, roles: Sequence[str], role: str) -> str:
@@ -188,21 +135,15 @@ def score_fault(score: object) -> str:
     return "" if 0 <= float(score) <= 1 else f"must be a number in [0, 1], got {score!r}"
 
 
-def outcome_fault(outcome: object) -> str:
-    """Error text for an invalid Outcome; "" for a valid one."""
-    if type(outcome) is not Outcome:
-        return f"a script must return an Outcome, got {type(outcome).__name__}"
-    answer, score, facts, _ = outcome
-    if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
-        fault = score_fault(score)
-        if fault:
-            return f"the score of an Outcome {fault}"
+def outcome_fault(outcome: Outcome) -> str:
+    """Error text for an invalid Outcome of `Workflow.script`; "" for a valid one."""
+    answer, _, facts, _ = outcome
     if answer is not None and not isinstance(answer, str):
         return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"
-    if type(facts) is not dict and not isinstance(facts, Mapping):
+    if not isinstance(facts, Mapping):
         return f"the facts of an Outcome must be a mapping, got {type(facts).__name__}"
     for name, value in facts.items():
-        if type(name) is not str or not (type(value) in _PLAIN or is_plain(value)):
+        if not isinstance(name, str) or not is_plain(value):
             return (
                 f"the fact {name!r:.60} of an Outcome is of type {type(value).__name__}: facts are "
                 "plain values by name (numbers, texts, truth values, None, and lists and dicts of "
@@ -224,51 +165,31 @@ def is_plain(value: object) -> bool:
     return False
 
 
+@cache
+def field_types(effect: type) -> Mapping[str, Any]:
+    """Types of the fields of an effect, as its class declares them."""
+    return get_type_hints(effect)
+
+
 def effect_fault(effect: Effect) -> str:
     """Error text for an invalid effect; "" for a valid one."""
-    if type(effect) is Grade:  # the usual case, at half the cost
-        answer, of = effect
-        if (answer is None or type(answer) is str) and (of is None or type(of) is Reply):
-            return ""
-    if isinstance(effect, Run):
-        return _run_fault(effect)
-    if isinstance(effect, Search):
-        if not isinstance(effect.query, str):
-            return f"Search takes a str as query, got {type(effect.query).__name__}"
-        is_width = isinstance(effect.k, int) and effect.k >= 1
-        return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
-    if isinstance(effect, UseTool):
-        fits = type(effect.call) is ToolCall and callable(getattr(effect.source, "use", None))
-        return (
-            "" if fits else f"UseTool takes a ToolCall and a source with `use`, got {effect!r:.200}"
-        )
-    if isinstance(effect, Judge):
-        return _judge_fault(effect)
-    if isinstance(effect, Advance):
+    kind = type(effect)
+    if kind is Advance:
         return ""  # made only by flowzoo's own workflow
-    answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
-    if not isinstance(answers, tuple):
-        return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
-    for answer in answers:
-        if answer is not None and not isinstance(answer, str):
-            return f"an answer must be a str or None, got {type(answer).__name__}"
-    if isinstance(effect, Grade) and not isinstance(effect.of, (Reply, type(None))):
-        return f"Grade(of=...) takes a Reply, got {type(effect.of).__name__}"
+    for name, declared in field_types(kind).items():
+        value = getattr(effect, name)
+        if not fits(value, declared):
+            expected = kind.__annotations__[name].__forward_arg__
+            came = f"{type(value).__name__} {value!r:.100}"
+            return f"{kind.__name__}({name}=...) takes {expected}, got {came}"
+    if isinstance(effect, Search) and effect.k < 1:
+        return f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
+    if isinstance(effect, Judge) and not (effect.question.strip() and is_scale(effect.scale)):
+        return (
+            "Judge takes a question and scale=(lowest, highest), numbers of at most six digits, "
+            f"got {effect.question!r:.60} and {effect.scale!r:.60}"
+        )
     return ""
-
-
-def _judge_fault(judge: Judge) -> str:
-    if not isinstance(judge.of, Reply):
-        return f"Judge(of=...) takes a Reply, got {type(judge.of).__name__}"
-    for name in ("question", "name"):
-        if not isinstance(getattr(judge, name), str):
-            return f"Judge({name}=...) takes a str, got {type(getattr(judge, name)).__name__}"
-    if judge.question.strip() and is_scale(judge.scale):
-        return ""
-    return (
-        "Judge takes a question and scale=(lowest, highest), numbers of at most six digits, got "
-        f"{judge.question!r:.60} and {judge.scale!r:.60}"
-    )
 
 
 def is_scale(scale: object) -> bool:
@@ -282,18 +203,3 @@ def is_scale(scale: object) -> bool:
         and all(float(f"{end:g}") == end for end in scale)
         and scale[0] < scale[1]
     )
-
-
-def _run_fault(run: Run) -> str:
-    for name, kinds in (("source", str), ("stdin", str), ("entry", (str, type(None)))):
-        value = getattr(run, name)
-        if not isinstance(value, kinds):
-            return f"Run(..., {name}=...) takes a str, got {type(value).__name__}"
-    if not isinstance(run.tests, tuple):
-        return f"Run takes a tuple of tests, got {type(run.tests).__name__}"
-    for test in run.tests:
-        if not isinstance(test, (StdinTest, CallTest, CheckTest)):
-            return f"a test must be a StdinTest, CallTest or CheckTest, got {type(test).__name__}"
-    if not isinstance(run.limits, (Limits, type(None))):
-        return f"Run(limits=...) takes Limits, got {type(run.limits).__name__}"
-    return ""

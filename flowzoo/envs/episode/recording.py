@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,8 +15,8 @@ from flowzoo.aliases import AgentInfo
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.readers.judgments import judge_messages
-from flowzoo.envs.records import Call, EpisodeRecord, Judgment, make_call
-from flowzoo.envs.script import Grade, Judge, JudgeResult, Payoffs, Reply
+from flowzoo.envs.records import EpisodeRecord, Judgment, make_call
+from flowzoo.envs.script import Grade, Judge, JudgeResult, Reply
 from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
@@ -102,14 +104,12 @@ def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> floa
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Mean reward per agent over its calls; 0 for an agent that was never asked."""
     # The mean, not the sum: the outcome counts once, however often an agent was asked.
-    sums = dict.fromkeys(agents, 0.0)
-    counts: dict[str, int] = {}
+    sums, counts = dict.fromkeys(agents, 0.0), Counter[str]()
     for agent, reward in rewards:
         sums[agent] += reward
-        counts[agent] = counts.get(agent, 0) + 1
+        counts[agent] += 1
     for agent, count in counts.items():
-        if count > 1:
-            sums[agent] /= count
+        sums[agent] /= count
     return sums
 
 
@@ -130,13 +130,10 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
     # With the text: an id does not identify the content of its file.
     hasher.update(_feed(b"p", problem.id) + _feed(b"p", problem.text))
     hashes: dict[int, str] = {}
-    done = 0
-    for length in sorted(set(lengths)):
-        if length > done:
-            for entry in log[done:length]:
-                is_reply = isinstance(entry, str)
-                hasher.update(_feed(b"r", entry) if is_reply else _feed(b"e", repr(tuple(entry))))
-            done = length
+    for start, length in pairwise([0, *sorted(set(lengths))]):
+        for entry in log[start:length]:
+            is_reply = isinstance(entry, str)
+            hasher.update(_feed(b"r", entry) if is_reply else _feed(b"e", repr(tuple(entry))))
         hashes[length] = hasher.hexdigest()
     return hashes
 
@@ -148,8 +145,8 @@ def _feed(kind: bytes, text: str) -> bytes:
 
 def state_hash(episode: Episode) -> str:
     """Hash of all replies and results so far."""
-    length = len(episode.log)
-    return state_hashes(episode, [length])[length]
+    (state,) = state_hashes(episode, [len(episode.log)]).values()
+    return state
 
 
 def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
@@ -162,63 +159,52 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
 
     They are computed once: a reward or credit rule may draw random numbers or ask a model.
     """
-    settled: EpisodeRewards | None = episode.settled
-    if settled is None:
-        settled = episode.settled = _settle(episode)
-    return settled
+    if episode.settled is None:
+        episode.settled = _settle(episode)
+    return episode.settled
 
 
 def _settle(episode: Episode) -> EpisodeRewards:
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
     score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
-    role_scores, forms = episode.role_scores, episode.forms
+    agents, roles = [turn.agent for turn, _ in turns], workflow.agents
+    readable = [reply.strict is not None for _, reply in turns]
     unanswered = 0.0
-    if workflow.episode_reward and any(
-        abstains(workflow, reply.strict is not None) for _, reply in turns
-    ):
+    if workflow.episode_reward and any(abstains(workflow, known) for known in readable):
         unanswered = _score(episode, None, 0.0)
-    agents: list[str] = []
-    parts: list[dict[str, float]] = []
-    for turn, reply in turns:
-        call, readable = turn.call, reply.strict is not None
-        agents.append(turn.agent)
-        role_score, form = role_scores.get(call), forms.get(call)
-        parts.append(reward_parts(workflow, score, readable, role_score, form, unanswered))
-    if payoffs is not None:
-        for agent, part in zip(agents, parts, strict=True):
-            part["local"] = payoffs.returns[agent]
+    parts = [
+        reward_parts(
+            workflow,
+            score,
+            known,
+            episode.role_scores.get(turn.call),
+            episode.forms.get(turn.call),
+            unanswered,
+        )
+        for (turn, _), known in zip(turns, readable, strict=True)
+    ]
     if workflow.credit == "rubric":
-        for part, value in zip(parts, _rubric(episode, parts), strict=True):
+        right = (episode.role_scores.get(turn.call, 0.0) >= 1.0 for turn, _ in turns)
+        team_right = (part["team"] >= 1.0 for part in parts)
+        columns = (roles[agent][0] for agent in agents), readable, right, team_right
+        for part, value in zip(parts, workflow.rubric([*map(RubricCall, *columns)]), strict=True):
             part["local"] = value
+    elif payoffs is not None:
+        for part, agent in zip(parts, agents, strict=True):
+            part["local"] = payoffs.returns[agent]
     if cut:
         rewards = [score] * len(turns)
-    elif payoffs is None and workflow.credit == "team":  # inlined from `combine`
-        rewards = [part["team"] + part.get("format", 0.0) for part in parts]
     else:
-        roles = (workflow.agents[agent][0] for agent in agents)
-        pairs = zip(roles, parts, strict=True)
-        rewards = [combine(workflow, role, part) for role, part in pairs]
+        rewards = [
+            combine(workflow, roles[agent][0], part)
+            for agent, part in zip(agents, parts, strict=True)
+        ]
     if payoffs is not None and not cut:
         returns = dict(payoffs.returns)
     else:
-        returns = agent_returns(workflow.agents, zip(agents, rewards, strict=True))
+        returns = agent_returns(roles, zip(agents, rewards, strict=True))
     return EpisodeRewards(score, parts, rewards, returns, turns)
-
-
-def _rubric(episode: Episode, parts: list[dict[str, float]]) -> list[float]:
-    workflow, role_scores = episode.workflow, episode.role_scores
-    return workflow.rubric(
-        [
-            RubricCall(
-                workflow.agents[turn.agent][0],
-                reply.strict is not None,
-                role_scores.get(turn.call, 0.0) >= 1.0,
-                part["team"] >= 1.0,
-            )
-            for (turn, reply), part in zip(answered_turns(episode), parts, strict=True)
-        ]
-    )
 
 
 def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[float, float | None]]:
@@ -226,25 +212,20 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     payoffs, workflow = episode.finished().payoffs, episode.workflow
     if episode.truncated:
         return [(0.0, None)] * len(settled.calls)
-    rewards = () if payoffs is None else payoffs.rewards or _paid_last(payoffs, settled.calls)
     earned: list[tuple[float, float | None]] = []
+    last = {turn.agent: turn.call for turn, _ in settled.calls}
     for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
         role = workflow.agents[turn.agent][0]
         alone = immediate(workflow, role, part)
         if payoffs is None:
             earned.append((alone, None))
-        else:
-            step = immediate(workflow, role, {**part, "local": rewards[turn.call]})
-            earned.append((step, reward - alone))
+            continue
+        if payoffs.rewards:
+            paid = payoffs.rewards[turn.call]
+        else:  # an agent's pay comes with its last call
+            paid = payoffs.returns[turn.agent] if last[turn.agent] == turn.call else 0.0
+        earned.append((immediate(workflow, role, {**part, "local": paid}), reward - alone))
     return earned
-
-
-def _paid_last(payoffs: Payoffs, calls: Sequence[tuple[Turn, Reply]]) -> list[float]:
-    # An agent's pay comes with its last call.
-    last = {turn.agent: turn.call for turn, _ in calls}
-    return [
-        payoffs.returns[turn.agent] if last[turn.agent] == turn.call else 0.0 for turn, _ in calls
-    ]
 
 
 def _score(episode: Episode, answer: str | None, score: float) -> float:
@@ -266,42 +247,40 @@ def record(
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
     settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
-    problem_id, prompts, nothing = problem.id, workflow.prompts_id, dict[str, Any]()
-    agents, role_scores, trajectory = workflow.agents, episode.role_scores, workflow.trajectory
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
-    calls: list[Call] = []
-    for (turn, reply), parts, reward, (alone, share) in rows:
-        call = make_call(  # positional: keyword arguments take three times as long
-            problem_id,
-            episode.key,
-            turn.agent,
-            agents[turn.agent][0],
-            turn.slot,
-            turn.turn,
-            turn.phase,
-            tuple(turn.observe()),
-            turn.said,
-            reply.strict is not None,
-            reply.lenient is not None,
-            role_scores.get(turn.call),
-            parts.copy(),
-            reward,
-            hashes[turn.logged],
-            prompts,
+    calls = [
+        make_call(
+            problem=problem.id,
+            episode=episode.key,
+            agent=turn.agent,
+            role=workflow.agents[turn.agent][0],
+            slot=turn.slot,
+            turn=turn.turn,
+            phase=turn.phase,
+            messages=tuple(turn.observe()),
+            reply=turn.said,
+            strict=reply.strict is not None,
+            lenient=reply.lenient is not None,
+            role_score=episode.role_scores.get(turn.call),
+            parts=parts.copy(),
+            reward=reward,
+            state_hash=hashes[turn.logged],
+            prompts=workflow.prompts_id,
             immediate=alone,
-            name=trajectory(turn.agent),
+            name=workflow.trajectory(turn.agent),
             share=share,
             abstained=abstains(workflow, reply.strict is not None),
             tools=tuple(tool.schema() for tool in turn.tools),
             fault=reply.fault,
-            **engine.get(turn.call, nothing),
+            **engine.get(turn.call, {}),
         )
-        calls.append(call)
+        for (turn, reply), parts, reward, (alone, share) in rows
+    ]
     return EpisodeRecord(
         workflow=workflow.name,
         task=workflow.task.name,
-        problem=problem_id,
+        problem=problem.id,
         episode=episode.key,
         text=problem.text,
         gold=problem.gold,
@@ -343,50 +322,45 @@ def judgments(episode: Episode) -> tuple[Judgment, ...]:
     return tuple(rows)
 
 
+PER_CALL = ("role_scores", "parts", "strict", "lenient")
+"""Keys of an `info` with a list."""
+
+
 def first_infos(
-    agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
+    agents: Mapping[str, tuple[str, int]], problem: Problem, key: str
 ) -> dict[str, AgentInfo]:
     """The `info` of each agent before it is asked, with the keys that it keeps to the end."""
-    # Problem and episode: `problem` (its id), `index` in the split, `episode_key` (as in records).
-    # Agent: `role`, and of its latest ask `phase`, `slot` and `turn` (-1: none yet), `acted` (it
-    # has been asked). Keys that are set at the end are empty until then: `return` and `score` 0.0,
-    # `answer` None, `truncated` False, `facts` {}, and per call of the agent `role_scores`,
-    # `parts`, `strict` and `lenient` [].
-    usual: AgentInfo = {
-        "role": "",
-        "problem": problem_id,
-        "index": problem.index,
-        "episode_key": key,  # Gymnasium writes statistics under "episode"
-        "phase": -1,
-        "slot": -1,
-        "turn": -1,
-        "acted": False,
-        "return": 0.0,
-        "role_scores": None,
-        "parts": None,
-        "strict": None,
-        "lenient": None,
-        "score": 0.0,
-        "answer": None,
-        "truncated": False,
-        "facts": None,
+    # Of the problem and the episode: `problem`, `index` (in the split), `episode_key` (as in
+    # records; Gymnasium writes statistics under "episode"). Of the agent: `role`, and of its latest
+    # ask `phase`, `slot` and `turn` (-1: none yet), `acted` (it has been asked). The others are
+    # set at the end; those in `PER_CALL` have an entry for every call of the agent.
+    return {
+        agent: {
+            "role": role,
+            "problem": problem.id,
+            "index": problem.index,
+            "episode_key": key,
+            "phase": -1,
+            "slot": -1,
+            "turn": -1,
+            "acted": False,
+            "return": 0.0,
+            **{name: [] for name in PER_CALL},
+            "score": 0.0,
+            "answer": None,
+            "truncated": False,
+            "facts": {},
+        }
+        for agent, (role, _) in agents.items()
     }
-    infos: dict[str, AgentInfo] = {}
-    for agent, (role, _) in agents.items():
-        infos[agent] = info = usual.copy()  # cheaper than a display of as many names
-        info["role"] = role
-        info["role_scores"], info["parts"], info["strict"], info["lenient"] = [], [], [], []
-        info["facts"] = {}
-    return infos
 
 
 def fresh_info(info: AgentInfo) -> AgentInfo:
     """Copy an info with its mutable values."""
-    copied = info.copy()
-    copied["role_scores"], copied["parts"] = info["role_scores"].copy(), info["parts"].copy()
-    copied["strict"], copied["lenient"] = info["strict"].copy(), info["lenient"].copy()
-    copied["facts"] = info["facts"].copy()
-    return copied
+    return {
+        name: value.copy() if isinstance(value, (list, dict)) else value
+        for name, value in info.items()
+    }
 
 
 def final_infos(
@@ -394,14 +368,19 @@ def final_infos(
 ) -> dict[str, AgentInfo]:
     """The `info` of each agent at the end: fresh plain values, equal for equal episodes."""
     # `infos` are the latest ones; see `first_infos` for the keys.
-    answer, _, facts, _ = episode.finished()
-    score, returns, cut = settled.score, settled.returns, episode.truncated
-    final: dict[str, AgentInfo] = {}
-    for agent, info in infos.items():
-        final[agent] = last = info.copy()
-        last["return"], last["score"], last["answer"] = returns[agent], score, answer
-        last["role_scores"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
-        last["truncated"], last["facts"] = cut, dict(facts)
+    outcome = episode.finished()
+    final: dict[str, AgentInfo] = {
+        agent: {
+            **info,
+            "return": settled.returns[agent],
+            **{name: [] for name in PER_CALL},
+            "score": settled.score,
+            "answer": outcome.answer,
+            "truncated": episode.truncated,
+            "facts": dict(outcome.facts),
+        }
+        for agent, info in infos.items()
+    }
     role_scores = episode.role_scores
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
         info = final[turn.agent]

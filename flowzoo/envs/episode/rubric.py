@@ -79,10 +79,8 @@ class Rubric:
             UngradedError: a verdict could not be read.
             UsageError: a function does not return a number from 0 to 1.
         """
-        values = [self._value(criterion, episode) for criterion in self.criteria]
-        weights = [criterion.weight for criterion in self.criteria]
-        total = sum(weight * value for weight, value in zip(weights, values, strict=True))
-        return min(1.0, total / sum(weights))
+        total = sum(each.weight * self._value(each, episode) for each in self.criteria)
+        return min(1.0, total / sum(each.weight for each in self.criteria))
 
     def _value(self, criterion: Criterion, episode: FinishedEpisode) -> float:
         if criterion.function is not None:
@@ -112,8 +110,7 @@ def task_score(episode: FinishedEpisode) -> float:
 def _criterion(source: str, row: object) -> Criterion:
     if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
         raise UsageError(f"{source}: every criterion needs a name, got {row!r:.80}")
-    name = row["name"]
-    where = f"{source}: criterion {name!r}"
+    name, where = row["name"], f"{source}: criterion {row['name']!r}"
     for key in row:
         if key not in _KEYS:
             raise unknown(f"key of {where}", key, _KEYS)
@@ -129,9 +126,9 @@ def _criterion(source: str, row: object) -> Criterion:
     if function:
         if "scale" in row or "role" in row:
             raise UsageError(f"{where}: scale and role belong to a `question`: leave them out")
-        is_score = function == TASK_SCORE
-        value = task_score if is_score else FunctionSetting(f"{where}: function", function)
-        return Criterion(name, float(weight), value)
+        if function == TASK_SCORE:
+            return Criterion(name, float(weight), task_score)
+        return Criterion(name, float(weight), FunctionSetting(f"{where}: function", function))
     scale = row.get("scale", [0, 1])
     scale = tuple(scale) if isinstance(scale, list) else scale
     if not is_scale(scale):

@@ -12,9 +12,6 @@ from flowzoo.envs.script import (
     Advance,
     Ask,
     Effect,
-    EquivalenceClasses,
-    Grade,
-    Judge,
     Message,
     Reply,
     SampledRow,
@@ -35,19 +32,10 @@ def copy_messages(messages: Sequence[Message]) -> list[Message]:
 class Turn:
     """An opened ask: its agent, position and prompt, and later its reply."""
 
-    __slots__ = (
-        "agent", "call", "lenient", "logged", "max_tool_calls", "messages", "parse", "phase",
-        "reply", "row", "said", "slot", "tools", "turn",
-    )  # fmt: skip
-
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
         self.agent, seen, self.parse, self.lenient, tools, self.max_tool_calls = ask
         self.tools: tuple[Tool, ...] = tuple(tools)
-        self.call = call
-        self.slot = slot
-        self.turn = turn
-        self.phase = phase
-        self.logged = logged
+        self.call, self.slot, self.turn, self.phase, self.logged = call, slot, turn, phase, logged
         # The reply as the script gets it: without thoughts, unless the workflow shows them.
         self.reply: Reply | None = None
         self.said = ""  # the whole reply, thoughts included, once there is one
@@ -58,10 +46,7 @@ class Turn:
 
     def observe(self) -> list[Message]:
         """A fresh copy of the messages, safe to change."""
-        messages = self.messages
-        if len(messages) == 1:  # the usual case, without a comprehension
-            return [messages[0].copy()]
-        return copy_messages(messages)
+        return copy_messages(self.messages)
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:
@@ -77,7 +62,7 @@ def prompt_digest(messages: Sequence[Message]) -> bytes:
     return hasher.digest()
 
 
-EffectKey = tuple[str, Any]  # an effect without its replies: its kind and arguments
+EffectKey = tuple[str, Any]  # an effect as its kind and arguments
 
 
 class ReplayTrace(NamedTuple):
@@ -90,33 +75,21 @@ class ReplayTrace(NamedTuple):
 
 
 def effect_key(effect: Effect) -> EffectKey:
-    """Kind and arguments of `effect`, without the replies it refers to."""
-    if isinstance(effect, Grade):
-        return "grade", effect.answer
-    if isinstance(effect, EquivalenceClasses):
-        return "classes", effect.answers
-    if isinstance(effect, Judge):
-        return "judge", (effect.of.call, *effect[1:])
+    """Kind and arguments of `effect`; a reply by its number."""
     if isinstance(effect, UseTool):
-        return "tool", effect.call
+        return "UseTool", effect.call
     if isinstance(effect, Advance):
-        return "advance", effect.key
-    return type(effect).__name__.lower(), tuple(effect)
+        return "Advance", effect.key
+    values = (value.call if isinstance(value, Reply) else value for value in effect)
+    return type(effect).__name__, tuple(values)
 
 
 def replay_trace(
     turns: Sequence[Turn], effects: Sequence[Effect], done: bool, digests: bool = False
 ) -> ReplayTrace:
     """The trace of turns and effects; with `digests`, prompts are stored as hashes."""
-    rows = [
-        (
-            turn.agent,
-            turn.phase,
-            prompt_digest(turn.messages) if digests else turn.messages,
-            turn.tools,
-        )
-        for turn in turns
-    ]
+    shown = prompt_digest if digests else list
+    rows = [(turn.agent, turn.phase, shown(turn.messages), turn.tools) for turn in turns]
     return ReplayTrace(rows, [effect_key(effect) for effect in effects], done)
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
@@ -18,25 +17,19 @@ LONG_S = 10.0  # CPU seconds between two yields after which a script is reported
 _LOOK_S = 1.0  # seconds between two samples of the main thread
 
 
-class RunningScript(NamedTuple):
-    """A script that the main thread is running."""
+def running_script(frame: FrameType | None) -> tuple[FrameType, str] | None:
+    """The script that runs in a thread whose newest frame is `frame`, or None.
 
-    # Runs the script to its next yield; the same object later means no yield in between.
-    advance: FrameType
-    name: str  # `Class.play`
-    file: str
-    line: int
-
-
-def running_script(frame: FrameType | None) -> RunningScript | None:
-    """The script that runs in a thread whose newest frame is `frame`, or None."""
+    The first value is the frame that runs the script to its next yield: the same object later means
+    no yield in between. The second is the script with its line.
+    """
     inner: FrameType | None = None
     while frame is not None:
         if frame.f_code is Episode._advance.__code__:
             if inner is None:
                 return None
             code = inner.f_code
-            return RunningScript(frame, code.co_qualname, code.co_filename, inner.f_lineno)
+            return frame, f"{code.co_qualname}() ({code.co_filename}, line {inner.f_lineno})"
         if frame.f_code is not Workflow.script.__code__:
             inner = frame
         frame = frame.f_back
@@ -77,12 +70,13 @@ def _watch(over: threading.Event, tell: Callable[[str], None], long_s: float, th
     clock = time.pthread_getcpuclockid(thread)
     since, seen, reported = 0.0, None, None
     while not over.wait(min(_LOOK_S, long_s / 4)):
-        script, now = running_script(newest_frame(thread)), time.clock_gettime(clock)
-        if script is None or script.advance is not seen:
-            since, seen = now, None if script is None else script.advance
+        advance, script = running_script(newest_frame(thread)) or (None, "")
+        now = time.clock_gettime(clock)
+        if advance is None or advance is not seen:
+            since, seen = now, advance
         elif now - since >= long_s and reported is not seen:
             reported = seen
             tell(
-                f"note: {script.name}() ({script.file}, line {script.line}) has run for "
-                f"{now - since:.0f} s without a yield: if its loop is endless, press Ctrl-C"
+                f"note: {script} has run for {now - since:.0f} s without a yield: if its loop is "
+                "endless, press Ctrl-C"
             )

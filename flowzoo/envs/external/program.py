@@ -172,11 +172,11 @@ class OpenAIProgram(Workflow):
         return dict(self.roles)  # type: ignore[arg-type] # pairs after `__init__`
 
     @property
-    def replayable(self) -> bool:
+    def replayable(self) -> bool:  # type: ignore[override]
         return self.repeatable
 
     @cached_property
-    def open_limit(self) -> int:
+    def open_limit(self) -> int:  # type: ignore[override]
         usual = MOST_PROCESSES if isinstance(self.run, tuple) else MOST_RUNS
         return self.max_open or usual
 

@@ -196,7 +196,7 @@ class AECWorkflow(Workflow):
         return self.max_calls or self.max_steps
 
     @property
-    def pays_agents(self) -> bool:
+    def pays_agents(self) -> bool:  # type: ignore[override]
         return self.credit != "team"
 
     def role_counts(self) -> Roles:

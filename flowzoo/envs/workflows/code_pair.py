@@ -61,7 +61,7 @@ from flowzoo.envs.script import (
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.problems import LEVELS
 from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
-from flowzoo.envs.tasks.task import Problem, read_levels
+from flowzoo.envs.tasks.task import Problem, Task, read_levels
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.pair import (
@@ -87,11 +87,10 @@ def split_solution(solution: str, entry: str) -> tuple[str, str]:
     """Split `solution` into the texts of a helper and a main function."""
     # The first expression that depends only on the arguments becomes `aux`. Without one, `aux` is
     # the whole solution and main a wrapper around it.
-    tree = parse_code(solution)
-    function = next(
-        (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry), None
-    ) if tree is not None else None  # fmt: skip
-    if tree is None or function is None:
+    tree = parse_code(solution) or ast.Module([], [])
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    function = next((node for node in functions if node.name == entry), None)
+    if function is None:
         return "def aux(*args):\n    return None", solution
     names = [arg.arg for arg in function.args.args]
     arguments = ", ".join(names)
@@ -100,9 +99,13 @@ def split_solution(solution: str, entry: str) -> tuple[str, str]:
         helper = [*rest, f"def {AUX}({arguments}):\n    return {ast.unparse(part)}"]
         main = _Replaced(part, f"{AUX}({arguments})").visit(copy.deepcopy(function))
         return "\n".join(helper), "\n".join([*rest, ast.unparse(ast.fix_missing_locations(main))])
-    others = [node for node in tree.body if node is not function]
-    renamed = _Renamed(entry).visit(copy.deepcopy(ast.Module([*others, function], [])))
-    return ast.unparse(renamed), f"def {entry}({arguments}):\n    return {AUX}({arguments})"
+    tree.body.sort(key=lambda node: node is function)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == entry:
+            node.name = AUX
+        elif isinstance(node, ast.Name) and node.id == entry:
+            node.id = AUX
+    return ast.unparse(tree), f"def {entry}({arguments}):\n    return {AUX}({arguments})"
 
 
 def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Iterator[ast.expr]:
@@ -141,23 +144,6 @@ class _Replaced(ast.NodeTransformer):
         if ast.dump(node) == self.text:
             return ast.parse(self.call, mode="eval").body
         return self.generic_visit(node)
-
-
-class _Renamed(ast.NodeTransformer):
-    """Renames the entry to `aux`, in its definition and its recursive calls."""
-
-    def __init__(self, entry: str) -> None:
-        self.entry = entry
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        if node.name == self.entry:
-            node.name = AUX
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id == self.entry:
-            node.id = AUX
-        return node
 
 
 Feedback = Literal["diagnostics", "plain"]
@@ -207,6 +193,7 @@ class CodePair(Workflow):
     own_instruction: ClassVar[bool] = True
     default_task: ClassVar[str] = "code"
     simultaneous: ClassVar[bool] = True
+    task_class: ClassVar[type[Task]] = CodeTask
     prompts: ClassVar[Mapping[str, str]] = {
         "helper": "{problem}\n\nDo not write {entry} itself: write a helper function aux for it, "
         "with the arguments that {entry} has, in a ```python block. Somebody else writes {entry} "
@@ -217,14 +204,13 @@ class CodePair(Workflow):
         "nothing": "No problem was found.",
     }
 
+    task: CodeTask
     max_turns: int = 2
     feedback: Feedback = "diagnostics"
     shown_failures: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.task, CodeTask):
-            raise UsageError(f"{self.name} needs a CodeTask, got {type(self.task).__name__}")
         if self.task.data is None and 3 in read_levels(self.task.level or 1, LEVELS):
             raise UsageError(
                 f"{self.name} needs problems that ask for a function; level 3 asks for programs "
@@ -236,14 +222,18 @@ class CodePair(Workflow):
 
     def play(self, problem: Problem) -> Script:
         self.check(problem)
-        chats = {
-            role: [{"role": "user", "content": self.asked(role, problem)}]
-            for role in ("helper", "main")
-        }
+        entry, read_lenient = problem.meta["entry"], partial(extract_code, reading="lenient")
+        chats: dict[str, list[Message]] = {}
+        for role in ("helper", "main"):
+            text = self.prompts[role].format(problem=problem.text, entry=entry)
+            chats[role] = [{"role": "user", "content": text}]
         turns = 0
         while True:
             turns += 1
-            replies = yield [self.ask(role, chat) for role, chat in chats.items()]
+            replies = yield [
+                Ask(f"{role}_0", chat, self.task.answer, read_lenient)
+                for role, chat in chats.items()
+            ]
             helper, main = codes = [self.read(reply) for reply in replies]
             parts = yield from self.graded(problem, helper, main)
             reward, together = sum(parts.values()), sum(parts[name] for name in NO_COOPERATION)
@@ -278,13 +268,6 @@ class CodePair(Workflow):
                 f"{'a program that reads stdin' if entry is None else entry}. Use level=1 or 2, or "
                 "a file of functions."
             )
-
-    def ask(self, role: str, chat: list[Message]) -> Ask:
-        lenient = partial(extract_code, reading="lenient")
-        return Ask(f"{role}_0", chat, self.task.answer, lenient)
-
-    def asked(self, role: str, problem: Problem) -> str:
-        return self.prompts[role].format(problem=problem.text, entry=problem.meta["entry"])
 
     def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:
         """Messages of a second turn: the agent's own reply, and feedback."""

@@ -59,9 +59,8 @@ from flowzoo.envs.script import (
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow
-from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import CallTest, StdinTest, Test
 
@@ -110,6 +109,7 @@ class CoderTester(Workflow):
     kinds: ClassVar[tuple[str, ...]] = ("code",)
     runs_programs: ClassVar[bool] = True
     default_task: ClassVar[str] = "code"
+    task_class: ClassVar[type[Task]] = CodeTask
     prompts: ClassVar[Mapping[str, str]] = {
         "tester": "{problem}\n\nDo not solve this: write up to 8 test cases for it as a JSON list, "
         "each {form}.",
@@ -125,22 +125,18 @@ class CoderTester(Workflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.task, CodeTask):
-            raise UsageError(f"{self.name} needs a CodeTask, got {type(self.task).__name__}")
         check_whole("max_turns", self.max_turns, 1)
 
     def play(self, problem: Problem) -> Script:
         task, entry = self.task, problem.meta["entry"]
         rounds: list[Round] = []
+        form = self.prompts["stdin" if entry is None else "call"]
+        request = self.prompts["tester"].format(problem=problem.text, form=form)
         read_lenient: Callable[[str], Any] = partial(extract_code, reading="lenient")
         while len(rounds) < self.max_turns and not (rounds and rounds[-1].agreed):
             code, test = yield [
                 Ask("coder_0", self.shown(task.prompt(problem), rounds), task.answer, read_lenient),
-                Ask(
-                    "tester_0",
-                    self.shown(self.tester_prompt(problem), rounds),
-                    partial(read_tests, entry=entry),
-                ),
+                Ask("tester_0", self.shown(request, rounds), partial(read_tests, entry=entry)),
             ]
             rounds.append((yield from self.judged(problem, code, test)))
         last = rounds[-1]
@@ -183,10 +179,6 @@ class CoderTester(Workflow):
             yield RoleScore(test, share(checked))
         yield InterimScore(passed)
         return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
-
-    def tester_prompt(self, problem: Problem) -> str:
-        form = self.prompts["stdin" if problem.meta["entry"] is None else "call"]
-        return self.prompts["tester"].format(problem=problem.text, form=form)
 
     def shown(self, prompt: str, rounds: Sequence[Round]) -> str:
         """A prompt with the results of the previous turn."""

@@ -207,13 +207,9 @@ class EvalOpt(TestedWorkflow):
         """The form of `history`, with the default resolved."""
         return self.history or ("shared" if self.follows_paper else "latest")
 
-    @property
-    def verdict_readers(self) -> tuple[VerdictReader, VerdictReader]:
-        """Readers of a verdict, strict and lenient."""
-        return (read_tags, read_tags) if self.verdicts == "tags" else READERS[self.preset]
-
     def attempt(self, problem: Problem, prompt: str) -> Script:
         rounds, paper, task = self.rounds, self.follows_paper, self.task
+        readers = (read_tags, read_tags) if self.verdicts == "tags" else READERS[self.preset]
         counts: Counter[str] = Counter()
         history = writer = [user(prompt)]
         checker, first, number = list[Message](), None, 0
@@ -234,7 +230,7 @@ class EvalOpt(TestedWorkflow):
                 ran = None if run is None else (yield run)
                 remark = report(ran, tested=run is None or bool(run.tests))
                 checker[-1]["content"] = f"{remark}\n\n{checker[-1]['content']}"
-            review = yield Ask("evaluator_0", checker, *self.verdict_readers)
+            review = yield Ask("evaluator_0", checker, *readers)
             verdict: bool | None = self.read(review)
             counts[count_verdict(verdict, right)] += 1
             yield RoleScore(review, float(verdict is not None and verdict == right))

@@ -99,8 +99,7 @@ class ReasonerPython(Workflow):
         runs = ran = faults = 0
         fault = ""
         while True:
-            left = runs + faults < self.max_runs
-            tools = (PYTHON,) if left else ()
+            tools = (PYTHON,) if runs + faults < self.max_runs else ()
             reply = yield Ask("reasoner_0", chat, task.answer, task.answer_lenient, tools)
             if not (reply.tool_calls or reply.fault):
                 break

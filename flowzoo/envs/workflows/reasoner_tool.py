@@ -108,13 +108,14 @@ class ReasonerTool(Workflow):
         task, counts, rows = self.task, Counter[str](), list[str]()
         limits = Limits(cpu_s=self.cpu_s)
         read_program = partial(extract_code, reading="lenient")
+        request = self.prompts["tool"].format(problem=problem.text)
         turn = 0
         while True:
             turn += 1
             thought, tool = yield [
                 Ask("reasoner_0", self.shown(task.prompt(problem), rows), task.answer,
                     task.answer_lenient),
-                Ask("tool_0", self.shown(self.tool_prompt(problem), rows), extract_code,
+                Ask("tool_0", self.shown(request, rows), extract_code,
                     read_program),
             ]  # fmt: skip
             answer, program = self.read(thought), self.read(tool)
@@ -122,11 +123,10 @@ class ReasonerTool(Workflow):
             printed = printed_answer(ran)
             classes = yield EquivalenceClasses((answer, printed))
             reasoned, other = yield [Grade(answer, of=thought), Grade(printed)]
-            has_run = ran is not None and ran.status == "AC"
-            has_answer = printed is not None
-            yield RoleScore(tool, other.score, form=(has_run + has_answer) / 2)
+            ends = {"ran": ran is not None and ran.status == "AC", "parsed": printed is not None}
+            yield RoleScore(tool, other.score, form=sum(ends.values()) / 2)
             yield InterimScore(reasoned.score)
-            counts.update(ran=int(has_run), parsed=int(has_answer))
+            counts.update(name for name, held in ends.items() if held)
             row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}
             rows.append(self.prompts["row"].format(**row))
             agreed = classes[0] >= 0 and classes[0] == classes[1]
@@ -141,9 +141,6 @@ class ReasonerTool(Workflow):
             "tool_right": other.score >= 1.0,
         }
         return Outcome(answer, reasoned.score, facts)
-
-    def tool_prompt(self, problem: Problem) -> str:
-        return self.prompts["tool"].format(problem=problem.text)
 
     def shown(self, prompt: str, rows: list[str]) -> str:
         """A prompt with the board, if it is not empty."""

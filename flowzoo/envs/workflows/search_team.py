@@ -143,8 +143,8 @@ class SearchTeam(Workflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("max_turns", self.max_turns), ("top_k", self.top_k)):
-            check_whole(name, value, 1)
+        check_whole("max_turns", self.max_turns, 1)
+        check_whole("top_k", self.top_k, 1)
 
     def play(self, problem: Problem) -> Script:
         evidence = RetrievedPassages(frozenset(problem.meta.get("gold_ids", ())))

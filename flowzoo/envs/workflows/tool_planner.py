@@ -55,9 +55,8 @@ from flowzoo.envs.script import (
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.games.game import START, Game
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import Limits
 
@@ -109,6 +108,7 @@ class ToolPlanner(Workflow):
     kinds: ClassVar[tuple[str, ...]] = ("actions",)
     runs_programs: ClassVar[bool] = True
     default_task: ClassVar[str] = "plan_path"
+    task_class: ClassVar[type[Task]] = Game
     prompts: ClassVar[Mapping[str, str]] = {
         "tool": "{prompt}\n\nDo not write the list yourself: write a Python program that prints "
         "it, in a ```python block.",
@@ -117,23 +117,17 @@ class ToolPlanner(Workflow):
         "planner_alone": "{prompt}\n\n{report}\n\nWrite your own list.",
     }
 
+    task: Game
     max_turns: int = 4
     cpu_s: float = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.task, Game):
-            raise UsageError(f"{self.name} needs a task derived from Game, got {self.task!r}")
         check_whole("max_turns", self.max_turns, 1)
         Limits(cpu_s=self.cpu_s)
 
-    @property
-    def game(self) -> Game:
-        assert isinstance(self.task, Game)
-        return self.task
-
     def play(self, problem: Problem) -> Script:
-        game, counts = self.game, Counter[str]()
+        game, counts = self.task, Counter[str]()
         done, turns, end = START, 0, ""
         while True:
             turns += 1
@@ -172,8 +166,8 @@ class ToolPlanner(Workflow):
         proposal = ToolProposal(tool, "", None, None)
         if program is not None:
             ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
-            proposal = ToolProposal(tool, program, ran, self.game.answer(ran.output))
-        tried = None if proposal.actions is None else self.game.join(done, proposal.actions)
+            proposal = ToolProposal(tool, program, ran, self.task.answer(ran.output))
+        tried = None if proposal.actions is None else self.task.join(done, proposal.actions)
         value = yield Grade(tried)
         yield RoleScore(tool, value.score, form=(proposal.has_run + proposal.has_list) / 2)
         return proposal
@@ -194,7 +188,7 @@ class ToolPlanner(Workflow):
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
         """The tool prints a plan; the planner copies a solving list, or writes one."""
-        game, prompt = self.game, messages[-1]["content"]
+        game, prompt = self.task, messages[-1]["content"]
         board = game.board_in(problem, prompt)
         plan = game.plan(problem, board, rng, right)
         if role == "tool":
@@ -211,4 +205,4 @@ class ToolPlanner(Workflow):
 
     def world(self, replies: Sequence[Reply]) -> str | None:
         plans = [self.read(reply) for reply in replies if reply.agent == "planner_0"]
-        return self.game.join(START, *(plan for plan in plans if plan))
+        return self.task.join(START, *(plan for plan in plans if plan))

@@ -173,10 +173,8 @@ class Voting(TestedWorkflow):
         """The aggregator's prompt: the problem and all candidates in slot order."""
         candidate = self.prompts["candidate"]
         candidates = "\n\n".join(
-            [
-                candidate.format(number=number, text=draft.text.strip())
-                for number, draft in enumerate(drafts, start=1)
-            ]
+            candidate.format(number=number, text=draft.text.strip())
+            for number, draft in enumerate(drafts, start=1)
         )
         return self.wording("ballot").format(problem=problem.text, candidates=candidates)
 

@@ -32,10 +32,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, RoleScore, Script
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.tasks.writing import INSTRUCTIONS, WritingTask, join_texts
 from flowzoo.envs.workflow import Workflow
-from flowzoo.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -47,28 +46,19 @@ class WritingPair(Workflow):
     kinds: ClassVar[tuple[str, ...]] = ("writing",)
     default_task: ClassVar[str] = "writing"
     simultaneous: ClassVar[bool] = True
+    task_class: ClassVar[type[Task]] = WritingTask
     prompts: ClassVar[Mapping[str, str]] = {
         f"{form}_{index}": text
         for form, texts in INSTRUCTIONS.items()
         for index, text in enumerate(texts)
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.task, WritingTask):
-            raise UsageError(
-                f"{self.name} needs the prompts of a WritingTask, got {type(self.task).__name__}"
-            )
-
-    @property
-    def writing(self) -> WritingTask:
-        assert isinstance(self.task, WritingTask)
-        return self.task
+    task: WritingTask
 
     @property
     def instructions(self) -> tuple[str, str]:
         """The texts that tell the two writers what to write."""
-        form = self.writing.form
+        form = self.task.form
         return self.prompts[f"{form}_0"], self.prompts[f"{form}_1"]
 
     def play(self, problem: Problem) -> Script:
@@ -89,4 +79,4 @@ class WritingPair(Workflow):
     ) -> str:
         """The text of the writer whose instruction ends the chat."""
         second = messages[-1]["content"].endswith(self.instructions[1])
-        return self.writing.solve_for(problem, int(second), rng, right)
+        return self.task.solve_for(problem, int(second), rng, right)

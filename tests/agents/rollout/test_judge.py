@@ -320,7 +320,7 @@ def bad(*question: Any) -> type[Pick]:
         (bad("?", (1, 0)), "Judge takes a question and scale"),
         (bad("?", (0, 1 / 3)), "at most six digits"),
         (bad("?", (0, float("inf"))), "at most six digits"),
-        (bad(3), r"Judge\(question=...\) takes a str, got int"),
+        (bad(3), r"Judge\(question=...\) takes str, got int"),
     ],
 )
 def test_wrong_questions(kind, message):

@@ -32,8 +32,8 @@ def test_verbs_before_reset_are_an_error_that_says_so(env):
     for verb in (
         env.last,
         env.fork,
-        env.transcript,
-        env.record,
+        lambda: env.transcript(),
+        lambda: env.record(),
         lambda: env.step("x"),
         lambda: env.observe("generator_0"),
         lambda: env.agent_iter(),
@@ -44,7 +44,7 @@ def test_verbs_before_reset_are_an_error_that_says_so(env):
 
 
 async def test_async_verbs_before_reset_are_an_error_that_says_so(env):
-    for verb in (lambda: env.astep("x"), env.settle):
+    for verb in (lambda: env.astep("x"), lambda: env.settle()):
         with pytest.raises(AttributeError, match="before reset"):
             await verb()
 

@@ -92,5 +92,5 @@ def test_a_workflow_that_only_claims_to_be_simultaneous_is_found_out():
 
 
 def test_the_module_offers_all_three_constructors():
-    assert set(writing_pair_v0.__all__) == {"env", "parallel_env", "raw_env"}
+    assert not {"env", "parallel_env", "raw_env"} - vars(writing_pair_v0).keys()
     assert inspect.signature(writing_pair_v0.env).parameters["task"].default == "writing"

@@ -68,7 +68,7 @@ def test_episodes_that_never_ask_the_role_are_skipped_deterministically():
             obs, info = env.reset(seed=2 if number == 0 else None)
             assert info["slot"] == 2
             seen.append(obs["messages"][0]["content"])
-        traces.append((seen, env.aec.unwrapped.problem_draw.resets))
+        traces.append((seen, env.aec.unwrapped._resets))
     assert traces[0] == traces[1]
     assert traces[0][1] > 8
 
@@ -88,7 +88,7 @@ def test_a_role_that_is_never_asked_is_an_error_after_a_hundred_episodes():
     env = SoloEnv("orch_workers_v0", role="worker_2", others=lambda role, messages: "STRATEGY 1: a")
     with pytest.raises(UsageError, match=f"was not asked in {SKIPS} episodes in a row"):
         env.reset(seed=0)
-    assert env.aec.unwrapped.problem_draw.resets == SKIPS == 100
+    assert env.aec.unwrapped._resets == SKIPS == 100
 
 
 def test_truncation_is_told():

@@ -3,7 +3,7 @@
 import pytest
 from gymnasium.spaces import Dict
 
-from flowzoo.envs.api.spaces import Messages, Prose, Tools, copy_space
+from flowzoo.envs.api.spaces import Messages, Prose, Tools
 from flowzoo.envs.testing import HOSTILE
 
 USER = {"role": "user", "content": "hi"}
@@ -45,12 +45,6 @@ def test_equality_and_repr():
     assert hash(Prose(("a",))) == hash(Prose(("a",)))
     assert repr(Dict({"messages": Messages()})) == "Dict('messages': Messages())"
     assert repr(Prose(("a",) * 1000)) == "Prose()"
-
-
-def test_a_copied_space_draws_the_same_from_its_own_generator():
-    space = Dict({"messages": Messages()}, seed=3)
-    twin = copy_space(space)
-    assert [twin.sample() for _ in range(9)] == [space.sample() for _ in range(9)]
 
 
 def test_tools_are_functions_with_a_schema():

@@ -190,19 +190,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_honored_is_refused_by_name(name):
-    fields, code, param = REFUSED[name]
-
+def test_what_cannot_be_honored_is_refused_by_name():
     def solve(problem: str, base_url: str, key: str) -> str:
         client = Client(base_url, key)
-        client.send({"model": "writer", "messages": TURNS, **fields})
-        status, body = client.receive()
-        return json.dumps([status, body["error"]["code"], body["error"]["param"]])
+        for name, (fields, code, param) in REFUSED.items():
+            client.send({"model": "writer", "messages": TURNS, **fields})
+            status, body = client.receive()
+            error = body["error"]
+            assert (status, error["code"], error["param"]) == (400, code, param), (name, body)
+        return "7"
 
     outcome = replied(solve).finished()
-    assert json.loads(outcome.answer or "") == [400, code, param]
-    assert (outcome.facts["refused"], outcome.facts["refusal"]) == (1, code)
+    assert (outcome.answer, outcome.facts["refused"]) == ("7", len(REFUSED)), outcome.facts
 
 
 def test_the_official_client_reads_calls_and_streams_of_them():

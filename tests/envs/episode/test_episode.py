@@ -74,10 +74,10 @@ def ending(outcome: Any) -> Callable[..., Any]:
         (Ask("writer_0", None), "prompt of writer_0 must be a str or a list"),  # type: ignore[arg-type]
         (Ask("writer_0", [{"role": "user"}]), "prompt of writer_0 must be"),
         (Ask("writer_0", ["hello"]), "prompt of writer_0 must be"),  # type: ignore[list-item]
-        (Grade(14), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
-        (Grade("14", of="reply"), "takes a Reply, got str"),  # type: ignore[arg-type]
-        (EquivalenceClasses(["1"]), "takes a tuple of answers, got list"),  # type: ignore[arg-type]
-        (EquivalenceClasses((1,)), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
+        (Grade(14), "Grade(answer=...) takes str | None, got int"),  # type: ignore[arg-type]
+        (Grade("14", of="reply"), "takes Reply | None, got str"),  # type: ignore[arg-type]
+        (EquivalenceClasses(["1"]), "takes tuple[str | None, ...], got list"),  # type: ignore[arg-type]
+        (EquivalenceClasses((1,)), "takes tuple[str | None, ...], got tuple (1,)"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_yield_names_workflow_line_and_problem(item, message):
