@@ -45,7 +45,13 @@ class Options:
 def run(options: Options) -> int:
     """Run what decides, write why.json, print the result."""
     if options.log:
-        return print_log(options)
+        if options.run is not None:
+            raise UsageError(f"--log reads a file in place of a run: leave {options.run} out")
+        from flowzoo.baselines.why.log import log_lines
+
+        lines = log_lines(Path(options.log))
+        print(json.dumps({"lines": lines}) if options.json else "\n".join(lines))
+        return 0
     if options.run is None:
         raise UsageError("name the directory of a run, or a log of another trainer with --log FILE")
     check_run(options.run)
@@ -68,15 +74,4 @@ def run(options: Options) -> int:
             minutes=options.minutes, say=to_stderr,
         )  # fmt: skip
     print(json.dumps(facts) if options.json else "\n".join(explanation_lines(facts)))
-    return 0
-
-
-def print_log(options: Options) -> int:
-    """Print what the log of another trainer says."""
-    if options.run is not None:
-        raise UsageError(f"--log reads a file in place of a run: leave {options.run} out")
-    from flowzoo.baselines.why.log import log_lines
-
-    lines = log_lines(Path(options.log))
-    print(json.dumps({"lines": lines}) if options.json else "\n".join(lines))
     return 0

@@ -182,23 +182,22 @@ def leaderboard(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         key = tuple(entry.summary["protocol"][name] for name in _TABLE)
         tables.setdefault(key, []).append(entry)
-    return [_table(key, rows) for key, rows in tables.items()]
-
-
-def _table(key: Sequence[object], entries: Sequence[Entry]) -> dict[str, Any]:
-    ranking = sorted(entries, key=lambda entry: -entry.accuracy)
-    rows = [_row(entry, ranking[0]) for entry in ranking]
-    return {**dict(zip(_TABLE, key, strict=True)), "rows": rows}
+    rankings = {
+        key: sorted(rows, key=lambda entry: -entry.accuracy) for key, rows in tables.items()
+    }
+    return [
+        {**dict(zip(_TABLE, key, strict=True)), "rows": [_row(entry, rows[0]) for entry in rows]}
+        for key, rows in rankings.items()
+    ]
 
 
 def _row(entry: Entry, best: Entry) -> dict[str, Any]:
-    summary = entry.summary
-    shared = summary["protocol"]
+    summary, protocol = entry.summary, entry.summary["protocol"]
     return {
         "name": entry.name,
-        "workflow": shared["workflow"],
+        "workflow": protocol["workflow"],
         "policy": entry.policy,
-        "samples": shared["samples"],
+        "samples": protocol["samples"],
         "accuracy": entry.accuracy,
         "interval": entry.interval,
         "behind": None if entry is best else paired_comparison(best.scores, entry.scores),

@@ -56,17 +56,16 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 def _price(model: str, row: object, path: Path) -> Price:
     values = row if isinstance(row, dict) else {}
-    numbers = [value for value in values.values() if type(value) in (int, float)]
-    if values.keys() != {"input", "output"} or len(numbers) < 2 or not _are_prices(numbers):
+    numbers = [
+        float(value) for value in values.values()
+        if type(value) in (int, float) and 0 <= value < math.inf
+    ]  # fmt: skip
+    if values.keys() != {"input", "output"} or len(numbers) < 2:
         raise DataError(
             f'`{model}` in {path} must be the dollars per million tokens, e.g. "{model}" = '
             f"{{ input = 0.15, output = 0.6 }}, got {row!r}"
         )
     return Price(model, float(values["input"]), float(values["output"]))
-
-
-def _are_prices(numbers: Sequence[float]) -> bool:
-    return all(0 <= number < math.inf for number in numbers)
 
 
 def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict[str, Price]:
@@ -81,10 +80,11 @@ def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict
     for name, policy in policy_map.policies.items():
         if getattr(policy, "sampling", None) is None:
             continue
-        keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
-        if not keys:
-            raise unknown("model in the price file", getattr(policy, "model", name), prices)
-        by_policy[name] = prices[keys[0]]
+        model = getattr(policy, "model", name)
+        price = prices.get(model) or prices.get(name)
+        if price is None:
+            raise unknown("model in the price file", model, prices)
+        by_policy[name] = price
     return by_policy
 
 
@@ -172,10 +172,8 @@ class Meter:
 
     def seconds(self, record: EpisodeRecord) -> list[float | None]:
         """Latencies of the calls of a finished episode, which the meter then forgets."""
-        return [
-            self._seconds.pop((record.episode, call.agent, call.turn), None)
-            for call in record.calls
-        ]
+        keys = [(record.episode, call.agent, call.turn) for call in record.calls]
+        return [self._seconds.pop(key, None) for key in keys]
 
     def judge_usage(self) -> dict[str, Any] | None:
         """Usage of the judge, with equal questions counted once; None: no model judged."""
@@ -192,9 +190,12 @@ class Meter:
         self, judge: Policy, records: Sequence[EpisodeRecord], lengths: Lengths
     ) -> None:
         chats = [verdict.messages for record in records for verdict in record.judgments]
-        replies: Sequence[Completion | None] = [None] * len(chats)
-        if isinstance(judge, JudgePolicy):
-            replies = judge.earlier_replies(chats, lengths.prompt, lengths.reply)
+        cached = isinstance(judge, JudgePolicy)
+        replies: Sequence[Completion | None] = (
+            judge.earlier_replies(chats, lengths.prompt, lengths.reply)
+            if cached
+            else [None] * len(chats)
+        )
         for chat, reply in zip(chats, replies, strict=True):
             if reply is not None:
                 self._add_verdict(judge.name, chat, reply)
@@ -327,29 +328,19 @@ def _quantiles(seconds: Seconds) -> dict[str, float] | None:
 
 
 def _tokens(replies: Sequence[Call | Completion]) -> dict[str, int | None]:
-    return {
-        "prompt_tokens": _sum([reply.prompt_tokens for reply in replies]),
-        "output_tokens": _sum([reply.output_tokens for reply in replies]),
-    }
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) if numbers and len(numbers) == len(counts) else None
+    sums: dict[str, int | None] = {}
+    for name in ("prompt_tokens", "output_tokens"):
+        counts = [getattr(reply, name) for reply in replies]
+        sums[name] = sum(counts) if counts and None not in counts else None
+    return sums
 
 
 def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
     # Sums of tokens are exact, so the cost does not depend on the order of the episodes.
-    cost = 0.0
-    for policy, price in prices.items():
-        replies = [call for call in calls if call.policy == policy]
-        if not replies:
-            continue
-        part = _cost_at(price, replies)
-        if part is None:
-            return None
-        cost += part
-    return cost
+    by_policy = {name: [call for call in calls if call.policy == name] for name in prices}
+    costs = [_cost_at(prices[name], replies) for name, replies in by_policy.items() if replies]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, 0.0) if len(known) == len(costs) else None
 
 
 def _cost_at(price: Price, replies: Sequence[Call | Completion]) -> float | None:

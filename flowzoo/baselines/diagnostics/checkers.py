@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
-from flowzoo.baselines.stats import findable, share_change
+from flowzoo.baselines.stats import POWER_Z, findable, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]
@@ -67,58 +67,46 @@ def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
 
 
 def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
-    courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ("tpr", "tnr")}
-    if not any(course[-1] for course in courses.values()):
+    courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ONE_VERDICT}
+    tpr, tnr = (course[-1] for course in courses.values())
+    last = [interval for interval in (tpr, tnr) if interval]
+    if not last:
         return None
     verdict: JudgeVerdict = "none"
     born = False
-    step: int | None = None
+    collapsed: int | None = None
     bests: dict[str, ShareInterval | None] = {}
     for kind, course in courses.items():
-        index = max(
-            (
-                index
-                for index, interval in enumerate(course[:-1])
-                if interval and interval.of >= FEWEST_CASES
-            ),
-            key=lambda index: course[index].share,  # type: ignore[union-attr]
-            default=None,
-        )
-        bests[kind] = None if index is None else course[index]
-        if index is not None and _blind(course[-1], course[index]):
-            verdict, step = ONE_VERDICT[kind], int(evaluations[index]["step"])
+        tested = [
+            (interval, int(row["step"]))
+            for interval, row in zip(course[:-1], evaluations, strict=False)
+            if interval and interval.of >= FEWEST_CASES
+        ]
+        best, step = max(tested, key=lambda pair: pair[0].share, default=(None, None))
+        bests[kind] = best
+        if _blind(course[-1], best):
+            verdict, collapsed = ONE_VERDICT[kind], step
         elif all(map(_is_low, course)):
             verdict, born = ONE_VERDICT[kind], True
-    tpr, tnr = courses["tpr"][-1], courses["tnr"][-1]
-    cases = max(interval.of if interval else 0 for interval in (tpr, tnr))
-    if verdict == "none" and cases < FEWEST_CASES:
+    if verdict == "none" and max(interval.of for interval in last) < FEWEST_CASES:
         verdict = "too few cases"
     return JudgeShares(
-        role=role,
-        verdict=verdict,
-        born=born,
-        tpr=tpr,
-        tnr=tnr,
-        best_tpr=bests["tpr"],
-        best_tnr=bests["tnr"],
-        best_step=step,
+        role, verdict, born, tpr, tnr, bests["tpr"], bests["tnr"], collapsed,
         informed=_informedness(tpr, tnr),
         accepts=_accepts(evaluations[-1], role),
         abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
-        found_below=findable(min(interval.of for interval in (tpr, tnr) if interval), BLIND, BOUND),
-    )
+        found_below=findable(min(interval.of for interval in last), BLIND, BOUND),
+    )  # fmt: skip
 
 
 def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]:
     # An episode's verdicts resemble one another: a share counts as of no more cases than problems.
     intervals: list[ShareInterval | None] = []
     for row in evaluations:
-        share, of = row.get(f"eval/share/{name}"), row.get(f"eval/share_of/{name}", 0)
-        cases = min(of, len(row["eval/scores"]))
-        finite = share is not None and math.isfinite(share) and cases > 0
-        intervals.append(
-            share_interval(float(share), cases) if finite and share is not None else None
-        )
+        share = row.get(f"eval/share/{name}")
+        cases = min(row.get(f"eval/share_of/{name}", 0), len(row["eval/scores"]))
+        known = share is not None and math.isfinite(share) and cases > 0
+        intervals.append(share_interval(float(share), cases) if known else None)
     return intervals
 
 
@@ -129,12 +117,9 @@ def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
 
 
 def _is_low(share: ShareInterval | None) -> bool:
-    return (
-        share is not None
-        and share.of >= FEWEST_CASES
-        and share.share <= BLIND
-        and share.high < BOUND
-    )
+    if share is None or share.of < FEWEST_CASES:
+        return False
+    return share.share <= BLIND and share.high < BOUND
 
 
 def one_verdict(row: Row) -> list[tuple[str, str]]:
@@ -259,7 +244,7 @@ def loop_value(
     mean = float(gaps.mean())
     return LoopValue(
         over, float(alone), float(team), mean, mean - Z * error, mean + Z * error, len(gaps),
-        (Z + 0.8416) * error,
+        (Z + POWER_Z) * error,
     )  # fmt: skip
 
 
@@ -295,6 +280,6 @@ def _role_scores(episode: Episode, role: str) -> list[float]:
 
 
 def _mean_role_score(episode: Episode, role: str) -> float | None:
-    scores = [call.get("role_score") for call in episode["calls"] if call["role"] == role]
-    finite = [float(score) for score in scores if score is not None]
-    return sum(finite) / len(finite) if finite and len(finite) == len(scores) else None
+    scores = _role_scores(episode, role)
+    complete = len(scores) == sum(call["role"] == role for call in episode["calls"])
+    return sum(scores) / len(scores) if scores and complete else None

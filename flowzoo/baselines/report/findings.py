@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.baselines.run.reading import RunData
 
@@ -17,6 +17,13 @@ LEVELS: Mapping[FindingLevel, str] = {
     "bad": "Problem", "warn": "Warning", "unknown": "Undecided", "result": "Result", "good": "OK",
 }  # fmt: skip
 """Label by level, the most urgent first."""
+FindingCode = Literal[
+    "", "below start", "fall", "alarm", "rejects everything", "accepts everything", "never judges",
+    "one place", "never read", "never right", "lost skill", "nobody asks", "says the same",
+    "a copy", "a single agent", "worse", "blamed", "loss", "lost form", "loops", "fits no prompt",
+    "hacked", "parted", "large update",
+]  # fmt: skip
+"""Names by which `called_by` of a matrix's failures refers to findings; empty: it has none."""
 Facts = Mapping[str, Any]
 Series = list[tuple[int, float]]  # (step, value) pairs
 TEAM = ""  # role of a finding about the whole team
@@ -28,8 +35,7 @@ class Finding(NamedTuple):
     level: FindingLevel
     title: str
     text: str
-    code: str = ""
-    """Name by which `called_by` of a matrix's failures refers to it; empty: it has none."""
+    code: FindingCode = ""
     role: str = TEAM  # role that a finding with a code is about
 
     def as_facts(self) -> dict[str, str]:
@@ -44,19 +50,6 @@ class RunFindings:
 
     facts: Facts = field(default_factory=dict)
     findings: Sequence[Finding] = ()
-
-
-Stage = Literal["cause", "role", "team"]
-STAGES: tuple[Stage, ...] = get_args(Stage)  # order of the findings of one level
-
-
-@dataclass(frozen=True, slots=True)
-class FindingSource:
-    """A function of a run and the facts of the sources before it, about one question."""
-
-    find: Callable[[RunData, Facts], RunFindings]
-    codes: tuple[str, ...] = ()  # codes that its findings may have
-    stage: Stage = "role"
 
 
 def is_finite(value: object) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TypedDict
 
+from flowzoo.agents.evaluation.summary import mean
+from flowzoo.baselines.diagnostics.checkers import Episode
+from flowzoo.baselines.diagnostics.roles import role_calls
 from flowzoo.baselines.report.by_policy import by_policy
 from flowzoo.baselines.report.transcripts import shorten
 from flowzoo.baselines.run.reading import RunData, read_episodes
@@ -47,19 +49,17 @@ def run_moment(role: str, run: RunData, before: int, after: int) -> Moment | Non
         return None
     first, last = (by_policy(run, read_episodes(files[steps[index]])) for index in (before, after))
     earlier_rows = {row["problem"]: row for row in first}
-    best: tuple[float, float] | None = None
-    chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    losses: list[tuple[float, float, Episode, Episode]] = []
     for later in last:
         earlier = earlier_rows.get(later["problem"])
-        if earlier is None:
-            continue
-        loss = _role_score(earlier, role) - _role_score(later, role)
-        fell = (earlier["score"] or 0.0) - (later["score"] or 0.0)
-        if max(fell, loss) > 0 and fell >= 0 and (best is None or (fell, loss) > best):
-            best, chosen = (fell, loss), (earlier, later)
-    if chosen is None:
+        if earlier is not None:
+            loss = _role_score(earlier, role) - _role_score(later, role)
+            fell = (earlier["score"] or 0.0) - (later["score"] or 0.0)
+            if max(fell, loss) > 0 and fell >= 0:
+                losses.append((fell, loss, earlier, later))
+    if not losses:
         return None
-    earlier, later = chosen
+    *_, earlier, later = max(losses, key=lambda row: row[:2])
     return {
         "problem": shorten(str(later["problem"] if run.pays else later.get("text", ""))),
         "gold": shorten(str(later.get("gold", ""))),
@@ -69,27 +69,22 @@ def run_moment(role: str, run: RunData, before: int, after: int) -> Moment | Non
     }
 
 
-def _role_score(episode: Mapping[str, Any], role: str) -> float:
-    values = [
-        float(call["role_score"])
-        for call in episode["calls"]
-        if call["role"] == role and isinstance(call.get("role_score"), (int, float))
-    ]
-    return sum(values) / len(values) if values else 0.0
+def _role_score(episode: Episode, role: str) -> float:
+    scores = [call.get("role_score") for _, call in role_calls([episode], role)]
+    values = [float(score) for score in scores if isinstance(score, (int, float))]
+    return mean(values) if values else 0.0
 
 
-def _episode(episode: Mapping[str, Any]) -> MomentEpisode:
+def _episode(episode: Episode) -> MomentEpisode:
     answer = episode.get("answer")
     return {
         "score": episode.get("score"),
         "answer": None if answer is None else shorten(str(answer)),
         "calls": [
             {
-                "agent": str(call["agent"]),
-                "role": str(call["role"]),
-                "reply": shorten(str(call["reply"])),
-                "role_score": call.get("role_score"),
+                "agent": str(call["agent"]), "role": str(call["role"]),
+                "reply": shorten(str(call["reply"])), "role_score": call.get("role_score"),
             }
             for call in episode["calls"]
         ],
-    }
+    }  # fmt: skip

@@ -69,7 +69,7 @@ def pack(run: RunData, most: int) -> PackedEpisodes:
     texts, episodes, total = Texts(), [], 0
     for kind, step, path in _in_order(run):
         rows = read_episodes(path) if len(episodes) < most else ()
-        total += len(rows) or _lines(path)
+        total += len(rows) or path.read_bytes().count(b"\n")
         for episode in rows:
             if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
                 break
@@ -125,30 +125,24 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
 
 def _in_order(run: RunData) -> list[tuple[str, int, Path]]:
     evals, trains = run.transcript_files("eval"), run.transcript_files("train")
-    chosen: list[tuple[str, int]] = []
-    if evals:
-        chosen += [("eval", max(evals)), ("eval", min(evals))]
-        scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
-        scored = [step for step in evals if step in scores]
-        chosen += [("eval", max(scored, key=lambda step: scores[step]))] if scored else []
+    scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
+    scored = [step for step in evals if step in scores]
+    chosen = [("eval", step) for step in (max(evals), min(evals))] if evals else []
+    if scored:
+        chosen.append(("eval", max(scored, key=lambda step: scores[step])))
     if trains:
-        chosen += [("train", max(trains)), ("train", min(trains))]
+        chosen += [("train", step) for step in (max(trains), min(trains))]
     rest = [("eval", step) for step in evals] + [("train", step) for step in trains]
     chosen += sorted(rest, key=lambda file: -file[1])
     files = {"eval": evals, "train": trains}
     return [(kind, step, files[kind][step]) for kind, step in dict.fromkeys(chosen)]
 
 
-def _lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
 def _finite(value: Any) -> float | None:
     return round(float(value), 6) if is_finite(value) else None
 
 
-def _fact(value: object) -> Any:
+def _fact(value: object) -> str | bool | float | None:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.checkers import answering_role, loop_value
-from flowzoo.baselines.diagnostics.dead_roles import never_read, never_right
-from flowzoo.baselines.diagnostics.replies import (
+from flowzoo.baselines.diagnostics.roles import (
     began_looping,
     fits_no_prompt,
     is_looping,
     lost_form,
+    never_read,
+    never_right,
+    own_score,
 )
-from flowzoo.baselines.diagnostics.skills import own_score
 
 
 def evaluations(course: list[float], measure: str = "strict", calls: int = 120) -> list[Any]:
@@ -45,7 +46,7 @@ def episode(number: int, reply: str, **call: Any) -> dict[str, Any]:
 def test_a_form_is_lost_by_twenty_points_that_are_no_chance(course, called):
     shift = lost_form(evaluations(course), "solver", comparisons=9)
     assert shift is not None
-    assert shift.called is called
+    assert shift.positive is called
     assert shift.low < shift.after - shift.before < shift.high
 
 
@@ -72,11 +73,11 @@ def test_a_role_that_began_to_loop_is_called():
     loops = [episode(n, "again " * 20 if n % 2 else f"{n}*7={7 * n}.") for n in range(40)]
     shift = began_looping(sound, loops, "solver")
     assert shift is not None
-    assert shift.called
+    assert shift.positive
     assert (shift.before, shift.after) == (0.0, 0.5)
     unchanged = began_looping(loops, loops, "solver")
     assert unchanged is not None
-    assert not unchanged.called
+    assert not unchanged.positive
 
 
 def test_wrong_replies_that_tell_nothing_of_their_problem_are_called():
@@ -85,12 +86,12 @@ def test_wrong_replies_that_tell_nothing_of_their_problem_are_called():
     other = [episode(n, f"{rng.integers(60)}*7 is 12") for n in range(60)]
     shift = fits_no_prompt(own, other, "solver")
     assert shift is not None
-    assert shift.called
+    assert shift.positive
     assert shift.before > 0.9 > 0.2 > shift.after
     right = [episode(n, "\\boxed{12}", role_score=1.0) for n in range(60)]
     terse = fits_no_prompt(own, right, "solver")  # terse and right: it depends on the problem
     assert terse is not None
-    assert not terse.called
+    assert not terse.positive
 
 
 @pytest.mark.parametrize(

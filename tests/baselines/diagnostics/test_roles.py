@@ -13,7 +13,7 @@ from flowzoo.baselines.diagnostics.checkers import (
     loop_value,
     one_verdict,
 )
-from flowzoo.baselines.diagnostics.dead_roles import (
+from flowzoo.baselines.diagnostics.roles import (
     became_alone,
     became_constant,
     became_copy,

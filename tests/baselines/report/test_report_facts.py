@@ -175,7 +175,7 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says():
     for _ in range(1000):
         scores = simulate([0.6] * 20, 200, rng)
         looked, peak = split_peak(scores)
-        change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z)
+        change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z, 1.0)
         drops.append(change["mean"])
         falls += change_sign(change) < 0
     assert abs(float(np.mean(drops))) < 0.006  # the best of 20 evaluations is 6 points too good
@@ -184,11 +184,10 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says():
 
 def test_team_measures_know_choice_from_candidates():
     found = team_measures({"score": 0.0, "facts": {"any_correct": True}})
-    assert found[:2] == (1.0, 0.0)
-    assert math.isnan(team_measures({"score": 0.0, "facts": {"any_correct": False}})[1])
+    assert (found["any_correct"], found["picked"]) == (True, 0.0)
+    assert team_measures({"score": 0.0, "facts": {"any_correct": False}})["picked"] is None
     repaired = team_measures({"score": 1.0, "facts": {"first_correct": False}})
-    assert repaired[4] == 1.0
-    assert math.isnan(repaired[3])
+    assert (repaired["repaired"], repaired["kept"]) == (1.0, None)
 
 
 def test_missing_episodes_are_said_not_guessed(make_run, tmp_path):
