@@ -14,7 +14,7 @@ from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.evaluation.intervals import Ends, Z, share_interval
 from flowzoo.agents.evaluation.majority import read_summary
 from flowzoo.agents.evaluation.protocol import SAME, check_comparable
-from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+from flowzoo.agents.evaluation.summary import mean, means_by, stderr
 from flowzoo.aliases import Floats
 from flowzoo.envs import EpisodeRecord, Problem
 from flowzoo.errors import UsageError
@@ -66,11 +66,12 @@ def problem_results(
     """The score of every problem, by its id: that of its vote, else the mean of its episodes."""
     samples = range(summary["protocol"]["samples"])
     keys = {f"{problem.id}#{sample}" for problem in problems for sample in samples}
-    groups = attempts_of([record for record in records if record.episode in keys])
-    order = [problem.id for problem in problems if problem.id in groups]
+    played = [record for record in records if record.episode in keys]
+    means = means_by((record.problem, record.score) for record in played)
+    order = [problem.id for problem in problems if problem.id in means]
     if "majority" in summary:
         return dict(zip(order, summary["majority"]["scores"], strict=True))
-    return {name: mean([record.score for record in groups[name]]) for name in order}
+    return {name: means[name] for name in order}
 
 
 def check_pair(protocol: Mapping[str, object], against: Path) -> None:

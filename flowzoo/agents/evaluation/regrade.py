@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from flowzoo.agents.evaluation.comparison import paired_interval
 from flowzoo.agents.evaluation.intervals import Ends
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, means_by
 from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
@@ -204,15 +204,11 @@ def _resolve_effects(workflow: Workflow, replays: Sequence[_Replay]) -> None:
     }
     for replay in replays:
         with replay.judging():
-            effects = enumerate(replay.episode.effects)
-            replay.episode.resolve(
-                [
-                    replay.verdict(effect)
-                    if isinstance(effect, Judge)
-                    else results[id(replay), index]
-                    for index, effect in effects
-                ]
-            )
+            for index, effect in enumerate(replay.episode.effects):
+                if isinstance(effect, Judge):
+                    results[id(replay), index] = replay.verdict(effect)
+            count = len(replay.episode.effects)
+            replay.episode.resolve([results[id(replay), index] for index in range(count)])
 
 
 def _outcome(saved: Saved, replay: _Replay | None) -> RegradedEpisode:
@@ -274,14 +270,11 @@ class Regrading:
 
     def interval(self) -> Ends | None:
         """95 % interval of the difference, paired by problem; see `paired_interval`."""
-        groups: dict[str, list[tuple[float, float]]] = {}
-        for row in self.episodes:
-            if row.after is not None:
-                groups.setdefault(row.problem, []).append((row.before, row.after))
-        before, after = (
-            [mean([pair[side] for pair in rows]) for rows in groups.values()] for side in (0, 1)
-        )
-        return paired_interval(before, after)
+        scored = [(row.problem, row.before, row.after) for row in self.episodes]
+        known = [(name, before, after) for name, before, after in scored if after is not None]
+        before = means_by((name, score) for name, score, _ in known)
+        after = means_by((name, score) for name, _, score in known)
+        return paired_interval([*before.values()], [*after.values()])
 
     def reasons(self) -> dict[str, list[str]]:
         """Episodes by what differs, the most frequent first."""

@@ -148,6 +148,14 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
+def means_by(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Mean of the values under every name, in order of first appearance."""
+    groups: dict[str, list[float]] = {}
+    for name, value in pairs:
+        groups.setdefault(name, []).append(value)
+    return {name: mean(values) for name, values in groups.items()}
+
+
 def stderr(values: Sequence[float]) -> float:
     """Standard error of the mean of independent values; NaN of fewer than two."""
     count = len(values)
@@ -186,8 +194,7 @@ def problem_scores(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) 
 
     A problem of `names` without episodes, whose verdicts are unknown, has the mean of the others.
     """
-    groups = attempts_of(records)
-    scores = {name: mean([record.score for record in group]) for name, group in groups.items()}
+    scores = means_by((record.problem, record.score) for record in records)
     others = mean(list(scores.values()))
     return [scores.get(name, others) for name in names or scores]
 

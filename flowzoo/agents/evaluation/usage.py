@@ -146,16 +146,14 @@ class Meter:
 
     def check(self) -> None:
         """Raise `BudgetError` if nothing more may be asked."""
-        if self.budget.cost is not None and self.cost >= self.budget.cost:
-            raise BudgetError(
-                f"the evaluation has cost ${self.cost:,.4f} of --max-cost {self.budget.cost:g}: "
-                "raise it to play on"
-            )
-        if self.budget.tokens is not None and self.tokens >= self.budget.tokens:
-            raise BudgetError(
-                f"the evaluation has used {self.tokens:,} tokens of --max-tokens-total "
-                f"{self.budget.tokens:,}: raise it to play on"
-            )
+        cost, tokens = self.budget.cost, self.budget.tokens
+        used = ""
+        if cost is not None and self.cost >= cost:
+            used = f"cost ${self.cost:,.4f} of --max-cost {cost:g}"
+        elif tokens is not None and self.tokens >= tokens:
+            used = f"used {self.tokens:,} tokens of --max-tokens-total {tokens:,}"
+        if used:
+            raise BudgetError(f"the evaluation has {used}: raise it to play on")
 
     def add(self, policy: str, request: Request, reply: Completion) -> None:
         """Count a reply.

@@ -60,10 +60,8 @@ class JudgeShares(NamedTuple):
 
 def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
     """Every judging role of the rows with an evaluation, the first of which is before training."""
-    if len(evaluations) < 2:
-        return []
-    results = [_judge(evaluations, role) for role in JUDGES]
-    return [result for result in results if result is not None]
+    roles = JUDGES if len(evaluations) > 1 else ()
+    return [judge for role in roles if (judge := _judge(evaluations, role)) is not None]
 
 
 def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
@@ -83,18 +81,26 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
             if interval and interval.of >= FEWEST_CASES
         ]
         best, step = max(tested, key=lambda pair: pair[0].share, default=(None, None))
-        bests[kind] = best
-        if _blind(course[-1], best):
+        bests[kind], end = best, course[-1]
+        fell = best and end and best.share >= SEEING and share_change(best, end)[2] < 0
+        if fell and _is_low(end):
             verdict, collapsed = ONE_VERDICT[kind], step
         elif all(map(_is_low, course)):
             verdict, born = ONE_VERDICT[kind], True
     if verdict == "none" and max(interval.of for interval in last) < FEWEST_CASES:
         verdict = "too few cases"
+    informed: tuple[float, float, float] | None = None
+    if tpr and tnr:  # TPR - (1 - TNR): a difference of two shares
+        false = ShareInterval(1 - tnr.share, 1 - tnr.high, 1 - tnr.low, tnr.of)
+        informed = share_change(false, tpr)
+    take = evaluations[-1].get
+    right, wrong = (take(f"eval/share_of/{role}_{kind}", 0) for kind in ONE_VERDICT)
+    accepted = take(f"eval/share/{role}_tpr", 0.0) * right
+    accepted += (1 - take(f"eval/share/{role}_tnr", 1.0)) * wrong
     return JudgeShares(
-        role, verdict, born, tpr, tnr, bests["tpr"], bests["tnr"], collapsed,
-        informed=_informedness(tpr, tnr),
-        accepts=_accepts(evaluations[-1], role),
-        abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
+        role, verdict, born, tpr, tnr, bests["tpr"], bests["tnr"], collapsed, informed,
+        accepts=accepted / (right + wrong) if right + wrong else None,
+        abstained=take(f"eval/share/{role}_abstained"),
         found_below=findable(min(interval.of for interval in last), BLIND, BOUND),
     )  # fmt: skip
 
@@ -108,12 +114,6 @@ def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]
         known = share is not None and math.isfinite(share) and cases > 0
         intervals.append(share_interval(float(share), cases) if known else None)
     return intervals
-
-
-def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
-    if last is None or best is None or not _is_low(last):
-        return False
-    return best.share >= SEEING and share_change(best, last)[2] < 0
 
 
 def _is_low(share: ShareInterval | None) -> bool:
@@ -137,22 +137,6 @@ def one_verdict(row: Row) -> list[tuple[str, str]]:
     return lines
 
 
-def _informedness(
-    tpr: ShareInterval | None, tnr: ShareInterval | None
-) -> tuple[float, float, float] | None:
-    if tpr is None or tnr is None:
-        return None
-    # TPR - (1 - TNR): a difference of two shares.
-    false = ShareInterval(1 - tnr.share, 1 - tnr.high, 1 - tnr.low, tnr.of)
-    return share_change(false, tpr)
-
-
-def _accepts(row: Row, role: str) -> float | None:
-    tpr, tnr = row.get(f"eval/share/{role}_tpr", 0.0), row.get(f"eval/share/{role}_tnr", 1.0)
-    right, wrong = (row.get(f"eval/share_of/{role}_{kind}", 0) for kind in ("tpr", "tnr"))
-    return (tpr * right + (1 - tnr) * wrong) / (right + wrong) if right + wrong else None
-
-
 class Chooser(NamedTuple):
     """Choices of a role among candidates."""
 
@@ -169,7 +153,11 @@ class Chooser(NamedTuple):
 def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None:
     """The choices of two evaluations, from 0; None where nothing was chosen, or too seldom."""
     # Only episodes whose choice is written by a role are looked at, not those with counted votes.
-    chosen = [_choices(episodes) for episodes in (first, last)]
+    chosen: list[list[int]] = []
+    for episodes in (first, last):
+        facts = [episode.get("facts", {}) for episode in episodes if _by_role(episode)]
+        choices = [of_episode.get("chosen") for of_episode in facts]
+        chosen.append([choice for choice in choices if isinstance(choice, int) and choice >= 0])
     if min(len(choices) for choices in chosen) < FEWEST_CASES:
         return None
     candidates = max(len(episode["calls"]) - 1 for episode in last)
@@ -191,11 +179,6 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
         after=after,
         found_above=1.0 if missed is None else 1 - missed,
     )
-
-
-def _choices(episodes: Sequence[Episode]) -> list[int]:
-    choices = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
-    return [choice for choice in choices if isinstance(choice, int) and choice >= 0]
 
 
 def _by_role(episode: Episode) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, means_by
 from flowzoo.baselines.diagnostics.checkers import JUDGES, Episode, Row
 from flowzoo.baselines.stats import POWER_Z, findable, share_change
 
@@ -322,12 +322,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, float]:
-    scores: dict[str, list[float]] = {}
-    for episode, call in role_calls(episodes, role, opening=True):
-        score = own_score(episode, call)
-        if score is not None:
-            scores.setdefault(episode["problem"], []).append(score)
-    return {problem: mean(values) for problem, values in scores.items()}
+    calls = role_calls(episodes, role, opening=True)
+    scored = ((episode["problem"], own_score(episode, call)) for episode, call in calls)
+    return means_by((problem, score) for problem, score in scored if score is not None)
 
 
 def _opening_replies(episodes: Sequence[Episode], role: str) -> list[str]:

@@ -23,14 +23,8 @@ from flowzoo.baselines.diagnostics.cliff import (
     find_cliff,
 )
 from flowzoo.baselines.diagnostics.watch import MARGIN, ROLLBACK, fall_alarms
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    percent,
-    points,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import MeanUncertainty, mean_and_error, paired_gain
 from flowzoo.baselines.training.metrics import progress, set_evaluations

@@ -17,8 +17,8 @@ from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.pocket import pocket_path, read_pocket
-from flowzoo.baselines.report.findings import between, percent, points
 from flowzoo.baselines.report.run_facts import RESOLVED, run_facts
+from flowzoo.baselines.report.words import between, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain

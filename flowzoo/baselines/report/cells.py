@@ -102,28 +102,21 @@ def group_cells(runs: Sequence[RunData]) -> list[CellData]:
     # finished runs count; a cell of unfinished ones stays in the list without runs.
     groups: dict[str, list[RunData]] = {}
     for run in runs:
-        groups.setdefault(_configuration(run), []).append(run)
+        settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
+        if settings.get("token_budget") and is_control(settings.get("workflow")):
+            # The budget differs by seed, so the folder tells cells apart.
+            settings["token_budget"] = cell_label(run.folder)
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     cells: list[CellData] = []
     for members in groups.values():
         members.sort(key=lambda run: run.settings.get("seed", 0))
         done = [run for run in members if run.summary is not None and len(run.evaluations) > 1]
         left = [run for run in members if run not in done]
-        cells.append(CellData(_name(members), members[0].settings, done, left, members[0].task))
+        path = Path(members[0].name)
+        path = path.parent if path.name.startswith("seed-") else path
+        settings = members[0].settings
+        cells.append(CellData(path.as_posix(), settings, done, left, members[0].task))
     return cells
-
-
-def _configuration(run: RunData) -> str:
-    settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
-    if settings.get("token_budget") and is_control(settings.get("workflow")):
-        # The budget differs by seed, so the folder tells cells apart.
-        settings["token_budget"] = cell_label(run.folder)
-    return json.dumps(settings, sort_keys=True)
-
-
-def _name(runs: Sequence[RunData]) -> str:
-    # the folder above `seed-N` folders, else the run
-    path = Path(runs[0].name)
-    return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
 
 def cell_facts(cell: CellData, notes: Notes) -> CellFacts:

@@ -17,17 +17,8 @@ from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
 from flowzoo.baselines.diagnostics.roles import own_score
 from flowzoo.baselines.report.accuracy import FINE
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy
-from flowzoo.baselines.report.findings import (
-    TEAM,
-    Facts,
-    Finding,
-    FindingLevel,
-    RunFindings,
-    join_words,
-    percent,
-    pluralize,
-    points,
-)
+from flowzoo.baselines.report.findings import TEAM, Facts, Finding, FindingLevel, RunFindings
+from flowzoo.baselines.report.words import join_words, percent, pluralize, points
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.baselines.stats import POWER
 

@@ -12,10 +12,11 @@ from flowzoo.baselines.diagnostics.roles import GIVEN
 from flowzoo.baselines.report.accuracy import is_gain, is_unchanged
 from flowzoo.baselines.report.by_policy import policy_of
 from flowzoo.baselines.report.changes import change_sign
-from flowzoo.baselines.report.findings import Facts, Finding, metric_series, percent
+from flowzoo.baselines.report.findings import Facts, Finding, metric_series
 from flowzoo.baselines.report.health import KL
-from flowzoo.baselines.report.moments import run_moment
 from flowzoo.baselines.report.roles import COLLAPSED
+from flowzoo.baselines.report.transcripts import run_moment
+from flowzoo.baselines.report.words import percent
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.why.words import FUNCTIONS, cause_words, explanation_lines
 from flowzoo.errors import DataError

@@ -9,8 +9,8 @@ from typing import TypedDict
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
 from flowzoo.baselines.report.findings import TEAM
-from flowzoo.baselines.report.moments import Moment, run_moment
 from flowzoo.baselines.report.run_facts import CODES
+from flowzoo.baselines.report.transcripts import Moment, run_moment
 from flowzoo.baselines.run.reading import cell_label
 from flowzoo.errors import DataError, unknown
 from flowzoo.files import read_json

@@ -24,8 +24,8 @@ from flowzoo.baselines.report.findings import (
     RunFindings,
     Series,
     metric_series,
-    percent,
 )
+from flowzoo.baselines.report.words import percent
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 MOST_REPLIES = 400

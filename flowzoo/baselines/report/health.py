@@ -18,12 +18,9 @@ from flowzoo.baselines.report.findings import (
     Finding,
     FindingLevel,
     RunFindings,
-    is_finite,
-    join_words,
     metric_series,
-    percent,
-    points,
 )
+from flowzoo.baselines.report.words import is_finite, join_words, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import spike

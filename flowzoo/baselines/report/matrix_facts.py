@@ -31,7 +31,8 @@ from flowzoo.baselines.report.comparisons import (
     compared_budgets,
 )
 from flowzoo.baselines.report.failures import FailureFacts, failure_facts
-from flowzoo.baselines.report.findings import Finding, finite_only, pluralize, points
+from flowzoo.baselines.report.findings import Finding
+from flowzoo.baselines.report.words import finite_only, pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import mean_and_error, paired_gain
 from flowzoo.errors import DataError
@@ -204,6 +205,15 @@ def matrix_facts(
     judged = mark_discoveries(facts)
     controls = against_controls(cells)
     failure_rows = failure_facts(failures, cells, notes)
+    findings = _failures(failure_rows)
+    findings += [_gains(facts), _cliffs(facts, judged), _captures(facts)]
+    unfinished = sum(len(cell.unfinished) for cell in cells)
+    if unfinished:
+        text = (
+            f"{pluralize(unfinished, 'unfinished run')} left out of all figures here; their own "
+            "pages show them."
+        )
+        findings.append(Finding("warn", "The matrix is not complete", text))
     return {
         "cells": facts,
         "pays": all(run.pays for run in runs),
@@ -213,13 +223,7 @@ def matrix_facts(
         "controls": controls,
         "budgets": compared_budgets(cells, controls),
         "protocols": _protocols(cells),
-        "findings": [
-            finding.as_facts()
-            for finding in (
-                *_failures(failure_rows), _gains(facts), _cliffs(facts, judged), _captures(facts),
-                *_unfinished_cells(facts),
-            )
-        ],
+        "findings": [finding.as_facts() for finding in findings],
     }  # fmt: skip
 
 
@@ -336,15 +340,6 @@ def _captures(cells: Sequence[CellFacts]) -> Finding:
         "pairs."
     )
     return Finding("bad", "Captured roles", text)
-
-
-def _unfinished_cells(cells: Sequence[CellFacts]) -> list[Finding]:
-    count = sum(cell["unfinished"] for cell in cells)
-    if not count:
-        return []
-    runs = pluralize(count, "unfinished run")
-    text = f"{runs} left out of all figures here; their own pages show them."
-    return [Finding("warn", "The matrix is not complete", text)]
 
 
 def _protocols(cells: Sequence[CellData]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
-from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, between, percent
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, percent
 from flowzoo.baselines.run.reading import RunData
 
 

@@ -13,16 +13,8 @@ from flowzoo.baselines.diagnostics.roles import (
     lost_form,
 )
 from flowzoo.baselines.report.by_policy import by_policy, part_name, run_by_policy, split_roles
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    is_finite,
-    join_words,
-    metric_series,
-    percent,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, metric_series
+from flowzoo.baselines.report.words import between, is_finite, join_words, percent
 from flowzoo.baselines.run.reading import RunData, end_episodes
 
 LONGER, SHORTER = 2.0, 0.5  # change of the mean length that is reported

@@ -11,15 +11,8 @@ from flowzoo.agents.evaluation.summary import kappa
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.checkers import Episode
 from flowzoo.baselines.diagnostics.cliff import FELL
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    is_finite,
-    percent,
-    points,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, is_finite, percent, points
 from flowzoo.baselines.run.reading import RunData, end_episodes
 from flowzoo.baselines.stats import paired_gain
 

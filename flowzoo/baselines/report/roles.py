@@ -42,16 +42,8 @@ from flowzoo.baselines.diagnostics.roles import (
 )
 from flowzoo.baselines.report.accuracy import FINE, is_gain
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy, whole_role
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    join_words,
-    percent,
-    pluralize,
-    points,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, join_words, percent, pluralize, points
 from flowzoo.baselines.run.reading import RunData, end_episodes, read_episodes
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.settings import read_settings
@@ -215,7 +207,8 @@ def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
 def _judge_text(judge: JudgeShares) -> str:
     names = JUDGES[judge.role]
     parts = [
-        f"{names[verb]} {_course(best, now)} of the {names[what]}"
+        f"{names[verb]} {percent(now.share)} ({percent(now.low)} to {percent(now.high)}, "
+        f"n = {now.of:g}{_at_best(best)}) of the {names[what]}"
         for what, verb, best, now in (
             ("right", "accepted", judge.best_tpr, judge.tpr),
             ("wrong", "rejected", judge.best_tnr, judge.tnr),
@@ -237,11 +230,8 @@ def _judge_text(judge: JudgeShares) -> str:
     return text
 
 
-def _course(best: ShareInterval | None, now: ShareInterval) -> str:
-    before = "" if best is None else f"; {percent(best.share)} at the best evaluation before"
-    return (
-        f"{percent(now.share)} ({percent(now.low)} to {percent(now.high)}, n = {now.of:g}{before})"
-    )
+def _at_best(best: ShareInterval | None) -> str:
+    return "" if best is None else f"; {percent(best.share)} at the best evaluation before"
 
 
 def _chooser_finding(choices: Chooser) -> Finding:

@@ -10,7 +10,7 @@ import numpy as np
 from flowzoo.agents.evaluation.comparison import check_pair, paired_comparison
 from flowzoo.agents.evaluation.intervals import RATES, interval, values_share
 from flowzoo.agents.evaluation.protocol import protocol_line
-from flowzoo.agents.evaluation.summary import attempts_of, mean, problem_scores, tokens_per
+from flowzoo.agents.evaluation.summary import mean, means_by, problem_scores, tokens_per
 from flowzoo.baselines.report.evaluation.data import EvaluationData
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -89,7 +89,10 @@ def comparison_facts(data: EvaluationData, other: EvaluationData) -> dict[str, A
                 "compare"
             )
     check_pair(data.summary["protocol"], other.folder)
-    before, after = scores_of(other.records), scores_of(data.records)
+    before, after = (
+        means_by((record.problem, record.score) for record in side.records)
+        for side in (other, data)
+    )
     levels = by_level(data.records)
     names = {level: {row.problem for row in rows} for level, rows in levels.items()}
     return {
@@ -101,11 +104,6 @@ def comparison_facts(data: EvaluationData, other: EvaluationData) -> dict[str, A
             if problems & before.keys()
         ],
     }
-
-
-def scores_of(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    """Mean score of every problem's episodes, by its id."""
-    return dict(zip(attempts_of(records), problem_scores(records), strict=True))
 
 
 def by_level(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:

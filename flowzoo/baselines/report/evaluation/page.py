@@ -54,22 +54,22 @@ class EpisodeFiles(NamedTuple):
     scripts: list[str]
 
 
-def episode_items(sides: Sequence[EvaluationData], most: int | None) -> Sequence[Item]:
-    """At most `most` episodes of one evaluation, or problems of two, in the order of problems."""
-    if len(sides) == 1:
-        return [[[record]] for record in sides[0].records][:most]
-    groups = [attempts_of(side.records) for side in sides]
-    names = dict.fromkeys(name for group in groups for name in group)
-    return [[group.get(name, []) for group in groups] for name in names][:most]
-
-
 def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> EpisodeFiles:
-    """Index and scripts of the episodes of one evaluation, or of two that are compared."""
+    """Index and scripts of the episodes of one evaluation, or of two that are compared.
+
+    `most` is the number of episodes of one evaluation, or of problems of two, in their order.
+    """
     roles = list(dict.fromkeys(role for side in sides for role in side.roles))
-    items, lines = episode_items(sides, most), Texts()
+    if len(sides) == 1:
+        items: list[Item] = [[[record]] for record in sides[0].records]
+    else:
+        groups = [attempts_of(side.records) for side in sides]
+        names = dict.fromkeys(name for group in groups for name in group)
+        items = [[group.get(name, []) for group in groups] for name in names]
+    lines = Texts()
     rows: list[list[Any]] = []
     packs: list[str] = []
-    for group in _group(items):
+    for group in _group(items[:most]):
         texts, episodes = Texts(), list[Any]()
         for item in group:
             records = [record for side in item for record in side]
