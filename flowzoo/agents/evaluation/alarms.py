@@ -90,23 +90,13 @@ def replies_of(calls: Iterable[Call]) -> list[RoleReplies]:
             roles.setdefault(call.role, []).append(call)
     replies: list[RoleReplies] = []
     for role, played in sorted(roles.items()):
-        lengths = {
-            cut: [
-                c.output_tokens for c in played if (c.finish == "length") == cut and c.output_tokens
-            ]
-            for cut in (True, False)
-        }
-        replies.append(
-            RoleReplies(
-                role,
-                len(played),
-                mean([float(call.strict) for call in played]),
-                mean([float(call.finish == "length") for call in played]),
-                ended=lengths[False],
-                limit=max(lengths[True], default=None),
-                unread=[call for call in played if not call.strict],
-            )
-        )
+        whole = [call for call in played if call.finish != "length"]
+        cut = [call.output_tokens or 0 for call in played if call.finish == "length"]
+        strict = mean([float(call.strict) for call in played])
+        ended = [call.output_tokens for call in whole if call.output_tokens]
+        unread = [call for call in played if not call.strict]
+        limit, share = max(cut, default=0) or None, len(cut) / len(played)
+        replies.append(RoleReplies(role, len(played), strict, share, ended, limit, unread))
     return replies
 
 

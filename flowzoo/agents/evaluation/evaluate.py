@@ -29,14 +29,10 @@ from flowzoo.provenance import describe_run
 
 def call_from_json(row: Mapping[str, Any]) -> Call:
     """The inverse of `Call.to_json` after a round trip through JSON."""
-    lists = [
-        "messages",
-        "prompt_ids",
-        "output_ids",
-        "logps",
-        *(["tools"] if "tools" in row else []),
-    ]
+    lists = ("messages", "prompt_ids", "output_ids", "logps")
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
+    if "tools" in row:
+        values["tools"] = tuple(row["tools"])
     if "writers" in row:
         values["writers"] = tuple(TokenSpan(*span) for span in row["writers"])
     if row.get("usage") is not None:
@@ -134,7 +130,7 @@ class EvaluationDirectory:
             compare_records(models, plain.get("models", {}), owner)
             names = {*before, *plain} - {"models"}
             changed = sorted(k for k in names if before.get(k) != plain.get(k))
-            for name in grows.keys() & {*changed}:
+            for name in sorted(grows.keys() & {*changed}):
                 old, new = (values.get(name) or grows[name] for values in (before, plain))
                 if new < old:
                     raise UsageError(

@@ -188,12 +188,9 @@ class Meter:
         self, judge: Policy, records: Sequence[EpisodeRecord], lengths: Lengths
     ) -> None:
         chats = [verdict.messages for record in records for verdict in record.judgments]
-        cached = isinstance(judge, JudgePolicy)
-        replies: Sequence[Completion | None] = (
-            judge.earlier_replies(chats, lengths.prompt, lengths.reply)
-            if cached
-            else [None] * len(chats)
-        )
+        replies: Sequence[Completion | None] = [None] * len(chats)
+        if isinstance(judge, JudgePolicy):
+            replies = judge.earlier_replies(chats, lengths.prompt, lengths.reply)
         for chat, reply in zip(chats, replies, strict=True):
             if reply is not None:
                 self._add_verdict(judge.name, chat, reply)
