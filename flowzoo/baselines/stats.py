@@ -255,7 +255,7 @@ def peak_and_terminal(runs: Floats, masks: Masks, lasts: Sequence[int]) -> PeakA
         _levels(run.sum(axis=1)[None], (run @ counted).T[None], size, runs.shape[2], lasts)
         for run in runs
     ]
-    return _joined(levels)
+    return _join(levels)
 
 
 def bootstrap(
@@ -283,7 +283,7 @@ def bootstrap(
             whole, half, size = np.split(sums, [evaluations, table.shape[1] - len(masks)], axis=1)
             half = half.reshape(count, len(masks), evaluations)
             seeds.append(_levels(whole, half, size[:, :, None], items, lasts))
-        chunks.append(_joined(seeds))
+        chunks.append(_join(seeds))
     return PeakAndTerminal(
         np.concatenate([chunk.peak for chunk in chunks], axis=-1),
         np.concatenate([chunk.terminal for chunk in chunks], axis=-1),
@@ -334,6 +334,6 @@ def _levels(
     return PeakAndTerminal(peak, np.stack(ends))
 
 
-def _joined(seeds: Sequence[PeakAndTerminal]) -> PeakAndTerminal:
+def _join(seeds: Sequence[PeakAndTerminal]) -> PeakAndTerminal:
     ends = [levels.terminal for levels in seeds]
     return PeakAndTerminal(np.stack([levels.peak for levels in seeds]), np.stack(ends, axis=1))

@@ -132,8 +132,8 @@ def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict
         intervals[role] = {}
         for name, rate in sorted(RATES.items()):
             rates = [[rate(call) for call in group if call.role == role] for group in calls]
-            known = [[value for value in group if value is not None] for group in rates]
-            if any(known):
-                share = values_share(known)
+            values = [[value for value in group if value is not None] for group in rates]
+            if any(values):
+                share = values_share(values)
                 intervals[role][name] = [share.low, share.high]
     return intervals

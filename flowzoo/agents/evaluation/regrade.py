@@ -197,10 +197,11 @@ def _resolve_effects(workflow: Workflow, replays: Sequence[_Replay]) -> None:
         for index, effect in enumerate(replay.episode.effects)
     ]
     jobs = [job for job in places if not isinstance(job[2], Judge)]
-    asked = [(replay.episode.problem, effect) for replay, _, effect in jobs]
-    found = resolve(workflow.task, asked) if asked else ()
+    requests = [(replay.episode.problem, effect) for replay, _, effect in jobs]
+    answers = resolve(workflow.task, requests) if requests else ()
     results = {
-        (id(replay), index): result for (replay, index, _), result in zip(jobs, found, strict=True)
+        (id(replay), index): result
+        for (replay, index, _), result in zip(jobs, answers, strict=True)
     }
     for replay in replays:
         with replay.judging():
@@ -271,9 +272,9 @@ class Regrading:
     def interval(self) -> Ends | None:
         """95 % interval of the difference, paired by problem; see `paired_interval`."""
         scored = [(row.problem, row.before, row.after) for row in self.episodes]
-        known = [(name, before, after) for name, before, after in scored if after is not None]
-        before = means_by((name, score) for name, score, _ in known)
-        after = means_by((name, score) for name, _, score in known)
+        pairs = [(name, before, after) for name, before, after in scored if after is not None]
+        before = means_by((name, score) for name, score, _ in pairs)
+        after = means_by((name, score) for name, _, score in pairs)
         return paired_interval([*before.values()], [*after.values()])
 
     def reasons(self) -> dict[str, list[str]]:

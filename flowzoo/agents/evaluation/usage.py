@@ -334,8 +334,8 @@ def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
     # Sums of tokens are exact, so the cost does not depend on the order of the episodes.
     by_policy = {name: [call for call in calls if call.policy == name] for name in prices}
     costs = [_cost_at(prices[name], replies) for name, replies in by_policy.items() if replies]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known, 0.0) if len(known) == len(costs) else None
+    sums = [cost for cost in costs if cost is not None]
+    return sum(sums, 0.0) if len(sums) == len(costs) else None
 
 
 def _cost_at(price: Price, replies: Sequence[Call | Completion]) -> float | None:

@@ -91,10 +91,12 @@ def play(
                 choice = chooser(episode, turn, where)
                 given[turn.call] = where, choice
                 episode.reply(turn.agent, choice.reply)
-    return [_replayed(*pair) for pair in zip(episodes, answers, strict=True)]
+    return [_replay_result(*pair) for pair in zip(episodes, answers, strict=True)]
 
 
-def _replayed(episode: Episode, answers: Mapping[int, tuple[Situation, Choice]]) -> ReplayedEpisode:
+def _replay_result(
+    episode: Episode, answers: Mapping[int, tuple[Situation, Choice]]
+) -> ReplayedEpisode:
     workflow, choices = episode.workflow, [choice for _, choice in answers.values()]
     decisions = tuple(
         ReplayedReply(
@@ -165,7 +167,7 @@ class Donors:
     def __init__(self, episodes: Iterable[ReplayedEpisode] = ()) -> None:
         """Take in the decisions that have a role score."""
         self._pools: dict[tuple[Any, ...], list[ReplayedReply]] = {}
-        for decision in (one for episode in episodes for one in episode.decisions):
+        for decision in (reply for episode in episodes for reply in episode.decisions):
             if decision.role_score is not None:
                 for key in decision.situation:
                     self._pools.setdefault(key, []).append(decision)
@@ -208,9 +210,9 @@ class Replacement:
         if replaced_role and self.other is None:
             return Choice(expert_reply(episode, turn, 1.0, rng), replaced=True)
         decisions = self.other if replaced_role and self.other is not None else self.now
-        place = turn.agent, turn.turn, _prompt_key(turn)
+        key = turn.agent, turn.turn, _prompt_key(turn)
         for decision in decisions:
-            if (decision.agent, decision.turn, decision.prompt) == place:
+            if (decision.agent, decision.turn, decision.prompt) == key:
                 return Choice(decision.reply, replaced=replaced_role)
         donors, others = self.now_donors, self.other_donors
         if replaced_role:

@@ -111,8 +111,8 @@ def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]
     for row in evaluations:
         share = row.get(f"eval/share/{name}")
         cases = min(row.get(f"eval/share_of/{name}", 0), len(row["eval/scores"]))
-        known = share is not None and math.isfinite(share) and cases > 0
-        intervals.append(share_interval(float(share), cases) if known else None)
+        finite = share is not None and math.isfinite(share) and cases > 0
+        intervals.append(share_interval(float(share), cases) if finite else None)
     return intervals
 
 

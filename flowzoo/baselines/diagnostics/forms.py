@@ -65,7 +65,9 @@ def surface(reply: str) -> Surface:
 def jaccard_similarity(replies: Sequence[str]) -> float:
     """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two."""
     grams = map(_grams, replies)
-    return mean([len(one & other) / len(one | other) for one, other in combinations(grams, 2)])
+    return mean(
+        [len(first & second) / len(first | second) for first, second in combinations(grams, 2)]
+    )
 
 
 def form_metrics(calls: Sequence[Call]) -> dict[str, float]:

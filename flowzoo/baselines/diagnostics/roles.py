@@ -146,7 +146,7 @@ def _throughout(
         return None
     top = int(np.argmax(shares))
     bound = share_interval(float(shares[top]), cases[top]).high
-    ends = (share_interval(shares[place], cases[place]) for place in (0, -1))
+    ends = (share_interval(shares[index], cases[index]) for index in (0, -1))
     return _share_test(role, kind, *ends)._replace(
         positive=shares[top] <= BORN, before=shares[top], step=int(evaluations[top]["step"]),
         n=int(sum(cases)), findable=bound,
@@ -160,7 +160,7 @@ def lost_form(evaluations: Sequence[Row], role: str, comparisons: int) -> RoleTe
     if not np.isfinite(earlier).any() or cases[-1] < FEWEST or not math.isfinite(shares[-1]):
         return None
     top, z = int(np.nanargmax(earlier)), _joint_z(comparisons)
-    ends = (share_interval(shares[place], cases[place], z) for place in (top, -1))
+    ends = (share_interval(shares[index], cases[index], z) for index in (top, -1))
     test = _share_test(role, "lost form", *ends)
     return test._replace(
         positive=test.change <= -FORM_LOST and test.high < 0, step=int(evaluations[top]["step"])

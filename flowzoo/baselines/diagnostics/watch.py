@@ -111,7 +111,7 @@ class Watch:
                     alarms += self._test(name, course)
         alarms.sort(key=lambda alarm: alarm.chance)
         # One alarm for the skill of a role, one for its form.
-        by_kind = {(one.role, one.measure == _WORDS["strict"]): one for one in alarms[::-1]}
+        by_kind = {(alarm.role, alarm.measure == _WORDS["strict"]): alarm for alarm in alarms[::-1]}
         new = [by_kind[kind] for kind in list(by_kind)[::-1] if kind not in self._told]
         self._told |= by_kind.keys()
         if ROLLBACK in row:
@@ -170,10 +170,10 @@ class Watch:
             since -= 1
         now = float(np.nanmean(course[-1]))
         kind = name.removeprefix(BY_PROBLEM).partition("/")[0]
-        words = "held-out accuracy" if name == SCORES else _WORDS.get(kind, kind)
+        measure = "held-out accuracy" if name == SCORES else _WORDS.get(kind, kind)
         return [
             FallAlarm(
-                role_of_measure(name), words, self._steps[since], self._steps[-1],
+                role_of_measure(name), measure, self._steps[since], self._steps[-1],
                 self._steps[end], before, now, math.exp(log_chance),
             )
         ]  # fmt: skip

@@ -178,8 +178,8 @@ def verdict(finding: Mapping[str, Any]) -> str:
 def starting_model(run: RunData, policy: str) -> str:
     """Starting weights of a policy, as the settings name them."""
     models = (str(entry).partition("=") for entry in run.settings.get("models") or ())
-    own = next((path for name, _, path in models if name == policy), None)
-    return str(run.settings.get("model", "pocket")) if own is None else own
+    weights = next((path for name, _, path in models if name == policy), None)
+    return str(run.settings.get("model", "pocket")) if weights is None else weights
 
 
 def license_of(start: str) -> str | None:

@@ -118,14 +118,14 @@ def role_changes(run: RunData) -> dict[str, Any]:
     means = {index: _problem_means(rows, problems) for index, rows in episodes.items()}
     calls = (call for rows in episodes.values() for episode in rows for call in episode["calls"])
     repeated = {call["role"] for call in calls if call.get("turn", 0)}
-    own = ("role_score", "opening")
+    skills = ("role_score", "opening")
     names = [
         *((TEAM, name) for name in TEAM_MEASURES),
         *(
             (role, name)
             for role in run_by_policy(run).roles
             for name in MEASURES
-            if (name != "opening" or role in repeated) and not (run.pays and name in own)
+            if (name != "opening" or role in repeated) and not (run.pays and name in skills)
         ),
     ]
     measures = [
@@ -329,12 +329,12 @@ def _team_losses(rows: Sequence[Facts]) -> list[str]:
             start, which = _TEAM_PHRASES[row["measure"]]
             sentences.append(
                 f"{start} {percent(change['before'])} of {which} episodes at the peak and in "
-                f"{percent(change['after'])} at the end ({_signed(change)})."
+                f"{percent(change['after'])} at the end ({_change_text(change)})."
             )
     return sentences
 
 
-def _signed(change: Facts) -> str:
+def _change_text(change: Facts) -> str:
     mean, low, high = (points(change[name], sign=True) for name in ("mean", "low", "high"))
     return f"{mean} points, interval {low} to {high}"
 
@@ -351,7 +351,7 @@ def _loss(row: Facts) -> str:
     scope = " in its first reply of an episode" if row["measure"] == "opening" else ""
     return (
         f"The own accuracy of {row['role']}{scope} went from {percent(change['before'])} to "
-        f"{percent(change['after'])} ({_signed(change)})."
+        f"{percent(change['after'])} ({_change_text(change)})."
     )
 
 

@@ -25,14 +25,14 @@ _NOT_COMPARED = {"sharing", "seed", "out", "threads"}
 def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
     """Pairs of a cell with shared and one with isolated policies that differ in nothing else."""
 
-    def others(cell: CellData) -> dict[str, object]:
+    def base_settings(cell: CellData) -> dict[str, object]:
         return {name: cell.settings[name] for name in cell.settings.keys() - _NOT_COMPARED}
 
     return [
         (cell, other)
         for cell, other in product(cells, cells)
         if (cell.axis("sharing"), other.axis("sharing")) == ("shared", "isolated")
-        and cell.runs and other.runs and others(cell) == others(other)
+        and cell.runs and other.runs and base_settings(cell) == base_settings(other)
     ]  # fmt: skip
 
 
@@ -228,4 +228,4 @@ def compared_budgets(
         for shared, isolated in sharing_pairs(cells)
     ]
     compared += [(row["one"], row["other"], row["parity"]) for row in controls]
-    return [{"one": one, "other": other, **costs} for one, other, costs in compared if costs]
+    return [{"one": first, "other": second, **costs} for first, second, costs in compared if costs]

@@ -126,8 +126,8 @@ def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> FailureC
 def _moment(
     failure: FailureMode, rows: Sequence[FailureCell], cells: Mapping[str, CellData]
 ) -> FailureMoment | None:
-    shown = [run for row in rows if row["part"] == "shows" for run in cells[row["cell"]].runs]
-    for run in shown:
+    runs = [run for row in rows if row["part"] == "shows" for run in cells[row["cell"]].runs]
+    for run in runs:
         index = failure.since(run.evaluations)
         moment = None if index is None else run_moment(failure.role, run, index - 1, index)
         if index is not None and moment is not None:

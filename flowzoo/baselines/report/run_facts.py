@@ -114,8 +114,8 @@ def protocol(run: RunData) -> dict[str, Any]:
         "prompts": "",
         "score_range": (0, 1),
     }
-    known = {name: record.get(name, value) for name, value in usual.items()}
-    return known | {"every": take("eval_every"), "at": [*take("eval_at", ())]}
+    values = {name: record.get(name, value) for name, value in usual.items()}
+    return values | {"every": take("eval_every"), "at": [*take("eval_at", ())]}
 
 
 class MetricCourse(TypedDict):

@@ -59,8 +59,8 @@ class ReversibleRun:
                 continue
             table_value = unit.value
             if isinstance(self.run.settings[unit.setting], list):
-                words = unit.value if isinstance(unit.value, tuple) else (unit.value,)
-                table_value = [*table.get(unit.setting, []), *words]
+                parts = unit.value if isinstance(unit.value, tuple) else (unit.value,)
+                table_value = [*table.get(unit.setting, []), *parts]
             table[unit.setting] = table_value
         return table
 
