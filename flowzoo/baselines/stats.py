@@ -38,6 +38,7 @@ from flowzoo.errors import UsageError
 Masks = npt.NDArray[np.bool_]
 POWER = 0.8
 """Probability with which a difference of the smallest detectable size is found."""
+POWER_Z = 0.8416  # the quantile of the normal distribution at `POWER`
 _BATCH = 250
 """Resamples computed together: bounds the memory and keeps the counts in the cache."""
 
@@ -74,6 +75,11 @@ def paired_gain(
     )
     low, high = np.quantile(means, (0.025, 0.975))
     return Gain(float(difference.mean()), float(low), float(high), int(difference.size))
+
+
+def mean_and_error(values: Floats) -> tuple[float, float]:
+    """Mean of two or more independent values, and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def t_quantile(freedom: float, level: float = 0.975) -> float:
@@ -249,7 +255,7 @@ def peak_and_terminal(runs: Floats, masks: Masks, lasts: Sequence[int]) -> PeakA
         _levels(run.sum(axis=1)[None], (run @ counted).T[None], size, runs.shape[2], lasts)
         for run in runs
     ]
-    return _together([levels])
+    return _join(levels)
 
 
 def bootstrap(
@@ -262,18 +268,26 @@ def bootstrap(
     difference.
     """
     evaluations, items = runs.shape[1:]
-    tables = [_table(run, masks) for run in runs]
-    chunks: list[list[PeakAndTerminal]] = []
+    counted = masks.astype(np.float32)
+    chunks: list[PeakAndTerminal] = []
     for start in range(0, resamples, _BATCH):
         count = min(_BATCH, resamples - start)
-        drawn = _draw(items, count, rng)
-        chunks.append([])
-        for table in tables:
-            sums = (drawn @ table).astype(np.float64)
+        drawn = rng.integers(items, size=(count, items), dtype=np.int32)
+        drawn += items * np.arange(count, dtype=np.int32)[:, None]
+        draws = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items)
+        seeds: list[PeakAndTerminal] = []
+        for scores in runs.astype(np.float32):
+            inside = (counted[:, None, :] * scores).reshape(len(masks) * evaluations, items)
+            table = np.concatenate([scores, inside, counted]).T
+            sums = (draws.astype(np.float32) @ table).astype(np.float64)
             whole, half, size = np.split(sums, [evaluations, table.shape[1] - len(masks)], axis=1)
             half = half.reshape(count, len(masks), evaluations)
-            chunks[-1].append(_levels(whole, half, size[:, :, None], items, lasts))
-    return _together(chunks)
+            seeds.append(_levels(whole, half, size[:, :, None], items, lasts))
+        chunks.append(_join(seeds))
+    return PeakAndTerminal(
+        np.concatenate([chunk.peak for chunk in chunks], axis=-1),
+        np.concatenate([chunk.terminal for chunk in chunks], axis=-1),
+    )
 
 
 def item_drops(runs: Floats, masks: Masks, last: int) -> Floats:
@@ -290,25 +304,6 @@ def item_drops(runs: Floats, masks: Masks, last: int) -> Floats:
         for mask in masks:
             drops += np.where(mask, lost[(run @ ~mask).argmax()], lost[(run @ mask).argmax()])
     return contributions / len(masks)
-
-
-def _table(scores: Floats, masks: Masks) -> npt.NDArray[np.float32]:
-    """Table that is multiplied with the counts of items: (items, columns).
-
-    Columns are the `scores` (evaluations, items), the same within every half, and the halves.
-    """
-    evaluations, items = scores.shape
-    single, counted = scores.astype(np.float32), masks.astype(np.float32)
-    inside = (counted[:, None, :] * single).reshape(len(masks) * evaluations, items)
-    return np.concatenate([single, inside, counted]).T
-
-
-def _draw(items: int, resamples: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Counts of each item in `items` draws with replacement: (resamples, items)."""
-    drawn = rng.integers(items, size=(resamples, items), dtype=np.int32)
-    drawn += items * np.arange(resamples, dtype=np.int32)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=resamples * items)
-    return counts.reshape(resamples, items).astype(np.float32)
 
 
 def _levels(
@@ -339,8 +334,6 @@ def _levels(
     return PeakAndTerminal(peak, np.stack(ends))
 
 
-def _together(chunks: Sequence[Sequence[PeakAndTerminal]]) -> PeakAndTerminal:
-    """Join the levels of all seeds (inner) and chunks of resamples (outer)."""
-    peaks = [np.stack([levels.peak for levels in seeds]) for seeds in chunks]
-    ends = [np.stack([levels.terminal for levels in seeds], axis=1) for seeds in chunks]
-    return PeakAndTerminal(np.concatenate(peaks, axis=-1), np.concatenate(ends, axis=-1))
+def _join(seeds: Sequence[PeakAndTerminal]) -> PeakAndTerminal:
+    ends = [levels.terminal for levels in seeds]
+    return PeakAndTerminal(np.stack([levels.peak for levels in seeds]), np.stack(ends, axis=1))

@@ -56,21 +56,6 @@ def run(options: Options) -> int:
     return report_evaluation(options) if evaluation else report_runs(options)
 
 
-def report_evaluation(options: Options) -> int:
-    """Write the page of an evaluation, or of its comparison with another."""
-    from flowzoo.baselines.report.evaluation.page import write_evaluation
-
-    (folder,) = options.folders
-    name = f"against-{options.against.resolve().name}.html" if options.against else "report.html"
-    out = Path(options.out or folder / name)
-    check_places(out, options)
-    pages = write_evaluation(folder, out, against=options.against, episodes=options.episodes)
-    print(f"report  {pages[0]}")
-    for transcripts in pages[1:]:
-        print(f"        and its transcripts in {transcripts}")
-    return 0
-
-
 def check_evaluation(options: Options) -> None:
     """Check the options of a report of an evaluation.
 
@@ -92,6 +77,23 @@ def check_evaluation(options: Options) -> None:
         raise UsageError("`png` and `overview` are for runs: leave them out for an evaluation")
 
 
+def report_evaluation(options: Options) -> int:
+    """Write the page of an evaluation, or of its comparison with another."""
+    from flowzoo.baselines.report.evaluation.page import write_evaluation
+
+    (folder,) = options.folders
+    name = f"against-{options.against.resolve().name}.html" if options.against else "report.html"
+    out = Path(options.out or folder / name)
+    check_places(out, options)
+    page, *beside = write_evaluation(
+        folder, out, against=options.against, episodes=options.episodes
+    )
+    print(f"report  {page}")
+    for transcripts in beside:
+        print(f"        and its transcripts in {transcripts}")
+    return 0
+
+
 def report_runs(options: Options) -> int:
     """Write the pages of runs."""
     from flowzoo.baselines.report.reading import find_evaluations
@@ -110,16 +112,16 @@ def report_runs(options: Options) -> int:
         if several:  # a single run is read quickly
             to_stderr(f"reading {name}")
 
-    written = write_report(
+    page, *pages = write_report(
         paths, out, episodes=options.episodes, overview=options.overview, on_run=tell
     )
     if left_out := find_evaluations(paths):
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
         names = f"{', '.join(map(str, left_out[:3]))}{more}"
         to_stderr(f"note: left out evaluations, which are not training runs: {names}")
-    print(f"report  {written[0]}")
-    if len(written) > 1:
-        print(f"        and {len(written) - 1} pages in {written[1].parent}")
+    print(f"report  {page}")
+    if pages:
+        print(f"        and {len(pages)} pages in {pages[0].parent}")
     if options.png:
         from flowzoo.baselines.report.plots import draw_plots
 
@@ -130,7 +132,7 @@ def report_runs(options: Options) -> int:
 
 def serve(options: Options, evaluation: bool) -> int:
     """Serve the page of one run or evaluation until it is interrupted."""
-    from flowzoo.baselines.report.evaluation.server import EvaluationServer
+    from flowzoo.baselines.report.evaluation.page import EvaluationServer
     from flowzoo.baselines.report.live import LivePage
     from flowzoo.baselines.report.reading import read_runs
 

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
 from flowzoo.baselines.report.cells import CellData, Notes
-from flowzoo.baselines.report.findings import between, percent, pluralize, points
+from flowzoo.baselines.report.words import between, percent, pluralize, points
 from flowzoo.baselines.stats import at_least
 from studies.paper.amplification import CellAmplification
 from studies.paper.estimates import (

@@ -19,7 +19,8 @@ from flowzoo.baselines.report.comparisons import (
     difference,
     sharing_pairs,
 )
-from flowzoo.baselines.report.findings import Finding, pluralize
+from flowzoo.baselines.report.findings import Finding
+from flowzoo.baselines.report.words import pluralize
 from flowzoo.baselines.stats import bootstrap, halves, peak_and_terminal
 from studies.paper.estimates import BootstrapSample, mean_difference
 

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from flowzoo.agents.evaluation.majority import MATCHES
-from flowzoo.baselines.report.findings import Finding, pluralize
+from flowzoo.baselines.report.findings import Finding
+from flowzoo.baselines.report.words import pluralize
 
 TeamVerdict = Literal["pays", "does not", "mixed", "undecided"]
 EQUAL = ("training tokens", *(f"{match} of an answer" for match in MATCHES))

@@ -11,7 +11,7 @@ import numpy as np
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
 from flowzoo.baselines.diagnostics.checkers import chooser, judges
-from flowzoo.baselines.diagnostics.dead_roles import (
+from flowzoo.baselines.diagnostics.roles import (
     became_alone,
     became_constant,
     became_copy,
@@ -105,13 +105,15 @@ def dead_table(options: Options) -> Iterator[str]:
             found = {test.kind for test in tests if test is not None and test.positive}
             kinds += found
             teams += bool(found)
-        rates = [kinds.count(kind) / count for kind in ("skill", "alone", "constant", "copy")]
+        rates = [kinds.count(kind) / count for kind in KINDS]
         yield (
             f"{name:24} {rates[0]:7.1%} {rates[1]:7.1%} {rates[2]:8.1%} {rates[3]:7.1%} "
             f"{teams / count:7.1%} {upper_bound(teams, count):6.1%}"
         )
 
 
+KINDS = ("lost skill", "a single agent", "says the same", "a copy")
+"""Kinds of tests in the columns of `dead_table`."""
 NOBODY = 3
 """Factor on the pairs of rows without a culprit, whose rate is the smaller one."""
 

@@ -88,7 +88,16 @@ def replies_of(calls: Iterable[Call]) -> list[RoleReplies]:
     for call in calls:
         if call.finish != "scripted":
             roles.setdefault(call.role, []).append(call)
-    return [_replies(role, role_calls) for role, role_calls in sorted(roles.items())]
+    replies: list[RoleReplies] = []
+    for role, played in sorted(roles.items()):
+        whole = [call for call in played if call.finish != "length"]
+        cut = [call.output_tokens or 0 for call in played if call.finish == "length"]
+        strict = mean([float(call.strict) for call in played])
+        ended = [call.output_tokens for call in whole if call.output_tokens]
+        unread = [call for call in played if not call.strict]
+        limit, share = max(cut, default=0) or None, len(cut) / len(played)
+        replies.append(RoleReplies(role, len(played), strict, share, ended, limit, unread))
+    return replies
 
 
 def reply_alarms(roles: Iterable[RoleReplies], remedies: Remedies) -> list[Alarm]:
@@ -124,7 +133,7 @@ def endless_alarm(cut: float, truncated: float) -> Alarm | None:
 def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list[Alarm]:
     """The alarms of an evaluation; with several episodes of a problem, these are a group."""
     calls = (call for record in records for call in record.calls)
-    alarms = reply_alarms(replies_of(calls), remedies)
+    alarms: list[Alarm | None] = [*reply_alarms(replies_of(calls), remedies)]
     groups = [group for group in attempts_of(records).values() if len(group) > 1]
     pays = has_pay(records)
     earned = [{tuple(r.returns.values()) if pays else r.score for r in group} for group in groups]
@@ -135,7 +144,8 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
     flat = group_alarm(len(groups), alike, score, remedy)
     played = [record.facts for record in records if record.workflow == AECWorkflow.name]
     ends = [mean([float(facts[name]) for facts in played]) for name in ("cut", "truncated")]
-    return [alarm for alarm in (*alarms, endless_alarm(*ends), flat) if alarm is not None]
+    alarms += [endless_alarm(*ends), flat]
+    return [alarm for alarm in alarms if alarm is not None]
 
 
 def other_problems(score: float, options: Sequence[str]) -> str:
@@ -206,32 +216,13 @@ def quote_reply(reply: str) -> str:
     return f'"{line}"' if line else "an empty reply"
 
 
-def _replies(role: str, calls: Sequence[Call]) -> RoleReplies:
-    cut = [call for call in calls if call.finish == "length"]
-    ended = [call.output_tokens for call in calls if call.finish != "length"]
-    return RoleReplies(
-        role,
-        len(calls),
-        mean([float(call.strict) for call in calls]),
-        len(cut) / len(calls),
-        [tokens for tokens in ended if tokens],
-        max((call.output_tokens or 0 for call in cut), default=0) or None,
-        [call for call in calls if not call.strict],
-    )
-
-
 def _cut_off(replies: RoleReplies, remedies: Remedies) -> str:
     budget = own_budget(replies.role, remedies.lengths)
 
-    def option(tokens: int) -> str:
-        return (
-            f"--lengths {budget.partition('/')[0]}/{tokens}" if budget else f"--max-tokens {tokens}"
-        )
-
+    option = f"--lengths {budget.partition('/')[0]}/" if budget else "--max-tokens "
     every = replies.truncated >= 1
-    share = (
-        f"all {replies.count}" if every else f"{100 * replies.truncated:.0f} % of {replies.count}"
-    )
+    share = "all" if every else f"{100 * replies.truncated:.0f} % of"
+    share += f" {replies.count}"
     line = f"{replies.role}: {share} replies ran into the length limit"
     if replies.limit is None:
         return f"{line}; raise {f'--lengths (now {budget})' if budget else '--max-tokens'}"
@@ -241,12 +232,13 @@ def _cut_off(replies: RoleReplies, remedies: Remedies) -> str:
         return (
             f"{line}; judging by the complete replies (median "
             f"{median(replies.ended):.0f}), {tokens} would do for {100 * COVERED:.0f} %: "
-            f"{option(tokens)}"
+            f"{option}{tokens}"
         )
-    why = "they are longer than that, by how much is not known"
-    if not every:
-        why = "the complete replies do not tell how long the others would be"
-    return f"{line}; {why}: try {option(2 * replies.limit)}, or --thinking off if the model thinks"
+    why = "the complete replies do not tell how long the others would be"
+    if every:
+        why = "they are longer than that, by how much is not known"
+    length = f"{option}{2 * replies.limit}"
+    return f"{line}; {why}: try {length}, or --thinking off if the model thinks"
 
 
 def _unread(replies: RoleReplies, remedies: Remedies) -> str:

@@ -14,7 +14,7 @@ from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.evaluation.intervals import Ends, Z, share_interval
 from flowzoo.agents.evaluation.majority import read_summary
 from flowzoo.agents.evaluation.protocol import SAME, check_comparable
-from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+from flowzoo.agents.evaluation.summary import mean, means_by, stderr
 from flowzoo.aliases import Floats
 from flowzoo.envs import EpisodeRecord, Problem
 from flowzoo.errors import UsageError
@@ -66,11 +66,12 @@ def problem_results(
     """The score of every problem, by its id: that of its vote, else the mean of its episodes."""
     samples = range(summary["protocol"]["samples"])
     keys = {f"{problem.id}#{sample}" for problem in problems for sample in samples}
-    groups = attempts_of([record for record in records if record.episode in keys])
-    order = [problem.id for problem in problems if problem.id in groups]
+    played = [record for record in records if record.episode in keys]
+    means = means_by((record.problem, record.score) for record in played)
+    order = [problem.id for problem in problems if problem.id in means]
     if "majority" in summary:
         return dict(zip(order, summary["majority"]["scores"], strict=True))
-    return {name: mean([record.score for record in groups[name]]) for name in order}
+    return {name: means[name] for name in order}
 
 
 def check_pair(protocol: Mapping[str, object], against: Path) -> None:
@@ -182,23 +183,22 @@ def leaderboard(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         key = tuple(entry.summary["protocol"][name] for name in _TABLE)
         tables.setdefault(key, []).append(entry)
-    return [_table(key, rows) for key, rows in tables.items()]
-
-
-def _table(key: Sequence[object], entries: Sequence[Entry]) -> dict[str, Any]:
-    ranking = sorted(entries, key=lambda entry: -entry.accuracy)
-    rows = [_row(entry, ranking[0]) for entry in ranking]
-    return {**dict(zip(_TABLE, key, strict=True)), "rows": rows}
+    rankings = {
+        key: sorted(rows, key=lambda entry: -entry.accuracy) for key, rows in tables.items()
+    }
+    return [
+        {**dict(zip(_TABLE, key, strict=True)), "rows": [_row(entry, rows[0]) for entry in rows]}
+        for key, rows in rankings.items()
+    ]
 
 
 def _row(entry: Entry, best: Entry) -> dict[str, Any]:
-    summary = entry.summary
-    shared = summary["protocol"]
+    summary, protocol = entry.summary, entry.summary["protocol"]
     return {
         "name": entry.name,
-        "workflow": shared["workflow"],
+        "workflow": protocol["workflow"],
         "policy": entry.policy,
-        "samples": shared["samples"],
+        "samples": protocol["samples"],
         "accuracy": entry.accuracy,
         "interval": entry.interval,
         "behind": None if entry is best else paired_comparison(best.scores, entry.scores),

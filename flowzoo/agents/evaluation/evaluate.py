@@ -40,17 +40,14 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     return Call(**values)
 
 
-def judgment_from_json(row: Mapping[str, Any]) -> Judgment:
-    """The inverse of `Judgment._asdict` after a round trip through JSON."""
-    values: dict[str, Any] = {**row, "messages": tuple(row["messages"])}
-    return Judgment(**values)
-
-
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
     values: dict[str, Any] = {**row, "calls": tuple(map(call_from_json, row["calls"]))}
     if "judgments" in row:
-        values["judgments"] = tuple(map(judgment_from_json, row["judgments"]))
+        verdicts = (Judgment(**verdict) for verdict in row["judgments"])
+        values["judgments"] = tuple(
+            verdict._replace(messages=tuple(verdict.messages)) for verdict in verdicts
+        )
     return EpisodeRecord(**values)
 
 
@@ -111,10 +108,12 @@ class EvaluationDirectory:
         except BaseException:
             self.close()
             raise
-        _replace_rows(self.path, [record.to_json() for record in self.finished])
+        rows = [json_line(record.to_json()) for record in self.finished]
+        replace_text(self.path, "".join(rows))
         if self._latencies.exists():
-            rows = [{"episode": key, "seconds": row} for key, row in self.seconds.items()]
-            _replace_rows(self._latencies, rows)
+            timed = self.seconds.items()
+            rows = [json_line({"episode": key, "seconds": row}) for key, row in timed]
+            replace_text(self._latencies, "".join(rows))
 
     def _settle(
         self,
@@ -131,16 +130,14 @@ class EvaluationDirectory:
             compare_records(models, plain.get("models", {}), owner)
             names = {*before, *plain} - {"models"}
             changed = sorted(k for k in names if before.get(k) != plain.get(k))
-            smaller = [name for name in changed if name in grows]
-            for name in smaller:
+            for name in sorted(grows.keys() & {*changed}):
                 old, new = (values.get(name) or grows[name] for values in (before, plain))
-                if new >= old:
-                    changed.remove(name)
-                else:
+                if new < old:
                     raise UsageError(
                         f"{folder} holds an evaluation with {name} {old}, which is more than "
                         f"{new}: repeat it with {old} or more, or choose another --out"
                     )
+                changed.remove(name)
             if changed:
                 raise UsageError(
                     f"{folder} holds an evaluation with other settings ({', '.join(changed)}): "
@@ -173,10 +170,6 @@ def read_latencies(row: Mapping[str, Any]) -> tuple[str, Seconds]:
 def _append(path: Path, row: Any) -> None:
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(json_line(row))
-
-
-def _replace_rows(path: Path, rows: Sequence[Any]) -> None:
-    replace_text(path, "".join(map(json_line, rows)))
 
 
 @contextmanager

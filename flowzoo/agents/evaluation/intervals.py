@@ -23,7 +23,7 @@ Z = 1.959964
 
 Ends = tuple[float, float]
 
-_RATES: Mapping[str, Callable[[Call], float | None]] = {
+RATES: Mapping[str, Callable[[Call], float | None]] = {
     "role_score": lambda call: call.role_score,
     "strict": lambda call: float(call.strict),
     "lenient": lambda call: float(call.lenient),
@@ -87,6 +87,12 @@ def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
     return share_interval(share, of)
 
 
+def values_share(groups: Sequence[Sequence[float]]) -> ShareInterval:
+    """The mean of values from 0 to 1 in groups, of which some may be empty."""
+    filled = [group for group in groups if group]
+    return grouped_share([sum(group) for group in filled], [len(group) for group in filled])
+
+
 def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """The 95 % intervals of the values of `summarize`, each as `[low, high]`.
 
@@ -100,7 +106,15 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     intervals: dict[str, Any] = _known_intervals(means, interval)
     pay = _known_intervals(role_pay(records), number_interval)
     intervals |= {"pay": pay} if pay else {}
-    return intervals | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
+    shares: dict[str, list[tuple[float, int]]] = {}
+    for group in groups:
+        for name, (share, of) in role_shares(group).items():
+            shares.setdefault(name, []).append((share * of, of))
+    ends = {name: grouped_share(*zip(*sums, strict=True)) for name, sums in shares.items()}
+    return intervals | {
+        "roles": _role_intervals(groups),
+        "shares": {name: [share.low, share.high] for name, share in ends.items()},
+    }
 
 
 def _known_intervals(
@@ -112,30 +126,14 @@ def _known_intervals(
 
 
 def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict[str, list[float]]]:
-    sums: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for group in groups:
-        rates: dict[tuple[str, str], list[float]] = {}
-        for call in (call for record in group for call in record.calls):
-            for name, rate in _RATES.items():
-                value = rate(call)
-                if value is not None:
-                    rates.setdefault((call.role, name), []).append(value)
-        for key, values in rates.items():
-            sums.setdefault(key, []).append((sum(values), len(values)))
+    calls = [[call for record in group for call in record.calls] for group in groups]
     intervals: dict[str, dict[str, list[float]]] = {}
-    for (role, name), counts in sorted(sums.items()):
-        intervals.setdefault(role, {})[name] = _ends(counts)
+    for role in sorted({call.role for group in calls for call in group}):
+        intervals[role] = {}
+        for name, rate in sorted(RATES.items()):
+            rates = [[rate(call) for call in group if call.role == role] for group in calls]
+            values = [[value for value in group if value is not None] for group in rates]
+            if any(values):
+                share = values_share(values)
+                intervals[role][name] = [share.low, share.high]
     return intervals
-
-
-def _share_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, list[float]]:
-    sums: dict[str, list[tuple[float, int]]] = {}
-    for group in groups:
-        for name, (share, of) in role_shares(group).items():
-            sums.setdefault(name, []).append((share * of, of))
-    return {name: _ends(counts) for name, counts in sums.items()}
-
-
-def _ends(counts: Sequence[tuple[float, int]]) -> list[float]:
-    share = grouped_share([hits for hits, _ in counts], [of for _, of in counts])
-    return [share.low, share.high]

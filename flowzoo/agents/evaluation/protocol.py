@@ -82,14 +82,13 @@ def protocol_of(
 
 def protocol_line(protocol: Mapping[str, Any]) -> str:
     """The protocol in one line, for people."""
+    decodings = protocol["decoding"].values()
     ways = {
         "greedy" if way["decoding"] == "greedy" else f"T={way['temperature']:g} p={way['top_p']:g}"
-        for way in protocol["decoding"].values()
+        for way in decodings
         if way.get("decoding")
     }
-    formats = {
-        way["engine_dtype"] for way in protocol["decoding"].values() if "engine_dtype" in way
-    }
+    formats = {way["engine_dtype"] for way in decodings if "engine_dtype" in way}
     low, high = protocol.get("score_range", (0, 1))
     parts = (
         *([] if (low, high) == (0, 1) else [f"scores {low:g} to {high:g} as 0 to 100 %"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from flowzoo.agents.evaluation.comparison import paired_interval
 from flowzoo.agents.evaluation.intervals import Ends
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, means_by
 from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
@@ -40,15 +41,8 @@ _AT_ONCE = 512
 """Episodes that play side by side, so that graders and sandboxes get batches."""
 _EPISODE_FIELDS = ("problem", "episode", "text", "gold", "score", "answer", "calls")
 _CALL_FIELDS = (
-    "agent",
-    "messages",
-    "reply",
-    "strict",
-    "lenient",
-    "role_score",
-    "prompts",
-    "finish",
-)
+    "agent", "messages", "reply", "strict", "lenient", "role_score", "prompts", "finish",
+)  # fmt: skip
 _POSITION = re.compile(r"(?P<task>[^/]*)/(?P<split>[^/]*)/.*?(?P<index>\d+)", re.DOTALL)
 
 
@@ -87,6 +81,16 @@ class _Replay:
     def ended(self) -> bool:
         """True if the episode has a score, or cannot get one."""
         return bool(self.reason) or self.episode.done
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Note why there can be no score, if that turns out."""
+        try:
+            yield
+        except _OtherCourseError as error:
+            self.state, self.reason = "other course", str(error)
+        except UngradedError as error:  # of a program, or of a rubric's criterion
+            self.state, self.reason = "unknown", error.reason
 
     def answer(self) -> None:
         """Give the open turns their stored replies."""
@@ -179,41 +183,33 @@ def _regrade_batch(workflow: Workflow, batch: Sequence[Saved]) -> Iterator[Regra
     while running := [replay for replay in running if not replay.ended]:
         _resolve_effects(workflow, [replay for replay in running if replay.episode.effects])
         for replay in running:
-            if replay.ended or replay.episode.effects:
-                continue
-            try:
-                replay.answer()
-            except _OtherCourseError as error:
-                replay.state, replay.reason = "other course", str(error)
+            if not replay.ended and not replay.episode.effects:
+                with replay.judging():
+                    replay.answer()
     for saved, replay in zip(batch, replays, strict=True):
         yield _outcome(saved, replay)
 
 
 def _resolve_effects(workflow: Workflow, replays: Sequence[_Replay]) -> None:
-    jobs = [
-        (replay.episode.problem, effect)
+    places = [
+        (replay, index, effect)
         for replay in replays
-        for effect in replay.episode.effects
-        if not isinstance(effect, Judge)
+        for index, effect in enumerate(replay.episode.effects)
     ]
-    queue = iter(resolve(workflow.task, jobs) if jobs else ())
+    jobs = [job for job in places if not isinstance(job[2], Judge)]
+    requests = [(replay.episode.problem, effect) for replay, _, effect in jobs]
+    answers = resolve(workflow.task, requests) if requests else ()
+    results = {
+        (id(replay), index): result
+        for (replay, index, _), result in zip(jobs, answers, strict=True)
+    }
     for replay in replays:
-        effects = replay.episode.effects
-        # All results of an episode leave the queue, also if its first verdict was not stored.
-        results = {
-            index: next(queue)
-            for index, effect in enumerate(effects)
-            if not isinstance(effect, Judge)
-        }
-        try:
-            for index, effect in enumerate(effects):
+        with replay.judging():
+            for index, effect in enumerate(replay.episode.effects):
                 if isinstance(effect, Judge):
-                    results[index] = replay.verdict(effect)
-            replay.episode.resolve([results[index] for index in range(len(effects))])
-        except _OtherCourseError as error:
-            replay.state, replay.reason = "other course", str(error)
-        except UngradedError as error:
-            replay.state, replay.reason = "unknown", error.reason
+                    results[id(replay), index] = replay.verdict(effect)
+            count = len(replay.episode.effects)
+            replay.episode.resolve([results[id(replay), index] for index in range(count)])
 
 
 def _outcome(saved: Saved, replay: _Replay | None) -> RegradedEpisode:
@@ -221,24 +217,15 @@ def _outcome(saved: Saved, replay: _Replay | None) -> RegradedEpisode:
     if replay is None:
         reason = "the task has another problem of this name"
         return RegradedEpisode(*names, "other problem", saved["score"], None, (reason,))
+    now: EpisodeRecord | None = None
     if not replay.reason:
-        try:
-            return _comparison(saved, record(replay.episode))
-        except UngradedError as error:  # a rubric's criterion
-            replay.state, replay.reason = "unknown", error.reason
-    return RegradedEpisode(*names, replay.state, saved["score"], None, (replay.reason,))
-
-
-def _comparison(saved: Saved, now: EpisodeRecord) -> RegradedEpisode:
-    reasons = dict.fromkeys(_differences(saved, now))
-    return RegradedEpisode(
-        now.episode,
-        now.problem,
-        "changed" if reasons else "same",
-        saved["score"],
-        now.score,
-        tuple(reasons),
-    )
+        with replay.judging():
+            now = record(replay.episode)
+    if now is None:
+        return RegradedEpisode(*names, replay.state, saved["score"], None, (replay.reason,))
+    reasons = tuple(dict.fromkeys(_differences(saved, now)))
+    state: State = "changed" if reasons else "same"
+    return RegradedEpisode(*names, state, saved["score"], now.score, reasons)
 
 
 def _differences(saved: Saved, now: EpisodeRecord) -> Iterator[str]:
@@ -250,14 +237,12 @@ def _differences(saved: Saved, now: EpisodeRecord) -> Iterator[str]:
         yield f"{len(saved['calls'])} calls -> {len(now.calls)}"
     for before, call in zip(saved["calls"], now.calls, strict=False):
         for name in ("strict", "lenient"):
+            reads = ["read" if read else "not read" for read in (before[name], getattr(call, name))]
             if before[name] != getattr(call, name):
-                yield f"{call.role}: {'read' if before[name] else 'not read'} -> " + (
-                    f"{'read' if getattr(call, name) else 'not read'} ({name})"
-                )
+                yield f"{call.role}: {reads[0]} -> {reads[1]} ({name})"
         if before["role_score"] != call.role_score:
-            yield f"{call.role}: role score {_score(before['role_score'])} -> " + (
-                _score(call.role_score)
-            )
+            scores = [_score(score) for score in (before["role_score"], call.role_score)]
+            yield f"{call.role}: role score {scores[0]} -> {scores[1]}"
 
 
 def _score(value: float | None) -> str:
@@ -286,12 +271,11 @@ class Regrading:
 
     def interval(self) -> Ends | None:
         """95 % interval of the difference, paired by problem; see `paired_interval`."""
-        groups: dict[str, list[tuple[float, float]]] = {}
-        for row in self.episodes:
-            if row.after is not None:
-                groups.setdefault(row.problem, []).append((row.before, row.after))
-        pairs = [tuple(map(mean, zip(*rows, strict=True))) for rows in groups.values()]
-        return paired_interval(*zip(*pairs, strict=True))
+        scored = [(row.problem, row.before, row.after) for row in self.episodes]
+        pairs = [(name, before, after) for name, before, after in scored if after is not None]
+        before = means_by((name, score) for name, score, _ in pairs)
+        after = means_by((name, score) for name, _, score in pairs)
+        return paired_interval([*before.values()], [*after.values()])
 
     def reasons(self) -> dict[str, list[str]]:
         """Episodes by what differs, the most frequent first."""

@@ -20,7 +20,7 @@ state a fact (as a whole number or a truth value) counts nowhere; a share of no 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,9 +49,6 @@ def refuse_evaluation(folder: Path, remedy: str) -> None:
         )
 
 
-_VERDICTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
-
-
 INDICES = ("chosen",)
 """Facts that are indices, whose means are not shown."""
 PASSED = 0.5
@@ -68,17 +65,13 @@ def judge_summary(records: Sequence[EpisodeRecord]) -> dict[str, float]:
         more).
     """
     rows = [judgment for record in records for judgment in record.judgments]
-    scores = [row.score for row in rows if row.score is not None]
     if not rows:
         return {}
-    pairs = [
-        (row.score >= PASSED, row.truth >= PASSED)
-        for row in rows
-        if row.score is not None and row.truth is not None
-    ]
-    summary: dict[str, float] = {"verdicts": len(rows), "unreadable": len(rows) - len(scores)}
-    if scores:
-        summary["score"] = mean(scores)
+    scored = [(row.score, row.truth) for row in rows if row.score is not None]
+    summary: dict[str, float] = {"verdicts": len(rows), "unreadable": len(rows) - len(scored)}
+    if scored:
+        summary["score"] = mean([score for score, _ in scored])
+    pairs = [(score >= PASSED, truth >= PASSED) for score, truth in scored if truth is not None]
     if pairs:
         summary |= {
             "compared": len(pairs),
@@ -105,64 +98,62 @@ class Proportion(NamedTuple):
     of: int
 
 
-class _Kind(NamedTuple):
-    """Counting rule of a share, for the facts of one episode."""
-
-    needs: tuple[str, ...]
-    hits: Callable[..., int]
-    cases: Callable[..., int]
-
-
-def _counts(hits: Sequence[str], cases: Sequence[str]) -> _Kind:
-    return _Kind(
-        tuple(cases),
-        lambda facts: sum(facts[name] for name in hits),
-        lambda facts: sum(facts[name] for name in cases),
-    )
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "evaluator_tpr": _counts(["true_accept"], ["true_accept", "false_reject"]),
-    "evaluator_tnr": _counts(["true_reject"], ["true_reject", "false_accept"]),
-    "evaluator_abstained": _counts(["abstained"], _VERDICTS),
-    "verifier_tpr": _counts(["true_yes"], ["true_yes", "false_no"]),
-    "verifier_tnr": _counts(["true_no"], ["true_no", "false_yes"]),
-    "any_correct": _Kind(("any_correct",), lambda f: f["any_correct"], lambda f: 1),
-    "contested": _Kind(("contested",), lambda f: f["contested"], lambda f: 1),
-    "aggregator_recovery": _Kind(
-        ("contested", "recovered"), lambda f: f["recovered"], lambda f: f["contested"]
+_SHARES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "evaluator_tpr": (["true_accept"], ["true_accept", "false_reject"]),
+    "evaluator_tnr": (["true_reject"], ["true_reject", "false_accept"]),
+    "evaluator_abstained": (
+        ["abstained"],
+        ["true_accept", "false_accept", "true_reject", "false_reject", "abstained"],
     ),
-    "refinement_recovery": _Kind(
-        ("first_correct", "recovered"), lambda f: f["recovered"], lambda f: not f["first_correct"]
-    ),
-    "refinement_regression": _Kind(
-        ("first_correct", "regressed"), lambda f: f["regressed"], lambda f: f["first_correct"]
-    ),
+    "verifier_tpr": (["true_yes"], ["true_yes", "false_no"]),
+    "verifier_tnr": (["true_no"], ["true_no", "false_yes"]),
+    "any_correct": (["any_correct"], []),
+    "contested": (["contested"], []),
+    "aggregator_recovery": (["recovered"], ["contested"]),
+    "refinement_recovery": (["recovered"], ["not first_correct"]),
+    "refinement_regression": (["regressed"], ["first_correct"]),
 }
+"""Facts whose sums are the hits and the cases of a share; no cases: every episode is one."""
 
 
 def role_shares(
-    records: Sequence[EpisodeRecord], names: Iterable[str] = tuple(_KINDS)
+    records: Sequence[EpisodeRecord], names: Iterable[str] = tuple(_SHARES)
 ) -> dict[str, Proportion]:
     """The shares of the module's table that `records` have cases for, in its order."""
     shares: dict[str, Proportion] = {}
     for name in names:
-        kind = _KINDS[name]
-        stated = [record.facts for record in records if _states(record.facts, kind.needs)]
-        cases = sum(int(kind.cases(facts)) for facts in stated)
-        if cases:
-            hits = sum(int(kind.hits(facts)) for facts in stated)
-            shares[name] = Proportion(hits / cases, cases)
+        hits, cases = _SHARES[name]
+        needed = {fact.removeprefix("not ") for fact in (*hits, *cases)}
+        stated = [
+            record.facts
+            for record in records
+            if all(isinstance(record.facts.get(fact), int) for fact in needed)  # or a truth value
+        ]
+        total = _sum(stated, cases) if cases else len(stated)
+        if total:
+            shares[name] = Proportion(_sum(stated, hits) / total, total)
     return shares
 
 
-def _states(facts: Mapping[str, object], names: Sequence[str]) -> bool:
-    return all(isinstance(facts.get(name), int) for name in names)  # a truth value is one, too
+def _sum(episodes: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
+    return sum(
+        not facts[name.removeprefix("not ")] if name.startswith("not ") else facts[name]
+        for facts in episodes
+        for name in names
+    )
 
 
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; NaN of nothing."""
     return sum(values) / len(values) if values else float("nan")
+
+
+def means_by(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Mean of the values under every name, in order of first appearance."""
+    groups: dict[str, list[float]] = {}
+    for name, value in pairs:
+        groups.setdefault(name, []).append(value)
+    return {name: mean(values) for name, values in groups.items()}
 
 
 def stderr(values: Sequence[float]) -> float:
@@ -203,8 +194,7 @@ def problem_scores(records: Sequence[EpisodeRecord], names: Sequence[str] = ()) 
 
     A problem of `names` without episodes, whose verdicts are unknown, has the mean of the others.
     """
-    groups = attempts_of(records)
-    scores = {name: mean([record.score for record in group]) for name, group in groups.items()}
+    scores = means_by((record.problem, record.score) for record in records)
     others = mean(list(scores.values()))
     return [scores.get(name, others) for name in names or scores]
 
@@ -241,11 +231,11 @@ def problem_values(
 def has_pay(records: Sequence[EpisodeRecord]) -> bool:
     """True if scores are pay, not truth: every episode that scores its replies pays its agents."""
     scored = [
-        record
+        record.pay
         for record in records
         if record.pay or any(call.role_score is not None for call in record.calls)
     ]
-    return bool(scored) and all(record.pay for record in scored)
+    return bool(scored) and all(scored)
 
 
 def measure_name(pays: object) -> str:
@@ -329,10 +319,8 @@ def critical_path(calls: Sequence[Call], lengths: Sequence[float | None]) -> flo
 
 def path_tokens(records: Sequence[EpisodeRecord]) -> float | None:
     """Mean critical path in output tokens, of the episodes whose tokens were all counted."""
-    paths = (
-        critical_path(record.calls, [call.output_tokens for call in record.calls])
-        for record in records
-    )
+    calls = [record.calls for record in records]
+    paths = (critical_path(each, [call.output_tokens for call in each]) for each in calls)
     lengths = [path for path in paths if path is not None]
     return mean(lengths) if lengths else None
 
@@ -394,14 +382,10 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         "tokens": tokens_per((call.output_tokens for call in calls), count),
         "prompt_tokens": tokens_per((call.prompt_tokens for call in calls), count),
         "path_tokens": path_tokens(records),
-        "uncounted": sum(
-            call.output_tokens is None and call.finish != "scripted" for call in calls
-        ),
+        "uncounted": sum(c.output_tokens is None and c.finish != "scripted" for c in calls),
         **attempt_summary(records),
         "facts": {name: mean(values) for name, values in sorted(facts.items())},
         "shares": {name: share._asdict() for name, share in role_shares(records).items()},
         "judge": judge_summary(records),
-        "roles": {
-            role: role_summary([call for call in calls if call.role == role]) for role in roles
-        },
+        "roles": {role: role_summary([c for c in calls if c.role == role]) for role in roles},
     }

@@ -56,17 +56,16 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 def _price(model: str, row: object, path: Path) -> Price:
     values = row if isinstance(row, dict) else {}
-    numbers = [value for value in values.values() if type(value) in (int, float)]
-    if values.keys() != {"input", "output"} or len(numbers) < 2 or not _are_prices(numbers):
+    numbers = [
+        float(value) for value in values.values()
+        if type(value) in (int, float) and 0 <= value < math.inf
+    ]  # fmt: skip
+    if values.keys() != {"input", "output"} or len(numbers) < 2:
         raise DataError(
             f'`{model}` in {path} must be the dollars per million tokens, e.g. "{model}" = '
             f"{{ input = 0.15, output = 0.6 }}, got {row!r}"
         )
     return Price(model, float(values["input"]), float(values["output"]))
-
-
-def _are_prices(numbers: Sequence[float]) -> bool:
-    return all(0 <= number < math.inf for number in numbers)
 
 
 def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict[str, Price]:
@@ -81,10 +80,11 @@ def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict
     for name, policy in policy_map.policies.items():
         if getattr(policy, "sampling", None) is None:
             continue
-        keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
-        if not keys:
-            raise unknown("model in the price file", getattr(policy, "model", name), prices)
-        by_policy[name] = prices[keys[0]]
+        model = getattr(policy, "model", name)
+        price = prices.get(model) or prices.get(name)
+        if price is None:
+            raise unknown("model in the price file", model, prices)
+        by_policy[name] = price
     return by_policy
 
 
@@ -146,16 +146,14 @@ class Meter:
 
     def check(self) -> None:
         """Raise `BudgetError` if nothing more may be asked."""
-        if self.budget.cost is not None and self.cost >= self.budget.cost:
-            raise BudgetError(
-                f"the evaluation has cost ${self.cost:,.4f} of --max-cost {self.budget.cost:g}: "
-                "raise it to play on"
-            )
-        if self.budget.tokens is not None and self.tokens >= self.budget.tokens:
-            raise BudgetError(
-                f"the evaluation has used {self.tokens:,} tokens of --max-tokens-total "
-                f"{self.budget.tokens:,}: raise it to play on"
-            )
+        cost, tokens = self.budget.cost, self.budget.tokens
+        used = ""
+        if cost is not None and self.cost >= cost:
+            used = f"cost ${self.cost:,.4f} of --max-cost {cost:g}"
+        elif tokens is not None and self.tokens >= tokens:
+            used = f"used {self.tokens:,} tokens of --max-tokens-total {tokens:,}"
+        if used:
+            raise BudgetError(f"the evaluation has {used}: raise it to play on")
 
     def add(self, policy: str, request: Request, reply: Completion) -> None:
         """Count a reply.
@@ -172,10 +170,8 @@ class Meter:
 
     def seconds(self, record: EpisodeRecord) -> list[float | None]:
         """Latencies of the calls of a finished episode, which the meter then forgets."""
-        return [
-            self._seconds.pop((record.episode, call.agent, call.turn), None)
-            for call in record.calls
-        ]
+        keys = [(record.episode, call.agent, call.turn) for call in record.calls]
+        return [self._seconds.pop(key, None) for key in keys]
 
     def judge_usage(self) -> dict[str, Any] | None:
         """Usage of the judge, with equal questions counted once; None: no model judged."""
@@ -327,29 +323,19 @@ def _quantiles(seconds: Seconds) -> dict[str, float] | None:
 
 
 def _tokens(replies: Sequence[Call | Completion]) -> dict[str, int | None]:
-    return {
-        "prompt_tokens": _sum([reply.prompt_tokens for reply in replies]),
-        "output_tokens": _sum([reply.output_tokens for reply in replies]),
-    }
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) if numbers and len(numbers) == len(counts) else None
+    sums: dict[str, int | None] = {}
+    for name in ("prompt_tokens", "output_tokens"):
+        counts = [getattr(reply, name) for reply in replies]
+        sums[name] = sum(counts) if counts and None not in counts else None
+    return sums
 
 
 def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
     # Sums of tokens are exact, so the cost does not depend on the order of the episodes.
-    cost = 0.0
-    for policy, price in prices.items():
-        replies = [call for call in calls if call.policy == policy]
-        if not replies:
-            continue
-        part = _cost_at(price, replies)
-        if part is None:
-            return None
-        cost += part
-    return cost
+    by_policy = {name: [call for call in calls if call.policy == name] for name in prices}
+    costs = [_cost_at(prices[name], replies) for name, replies in by_policy.items() if replies]
+    sums = [cost for cost in costs if cost is not None]
+    return sum(sums, 0.0) if len(sums) == len(costs) else None
 
 
 def _cost_at(price: Price, replies: Sequence[Call | Completion]) -> float | None:

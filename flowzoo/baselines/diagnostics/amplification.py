@@ -68,21 +68,11 @@ def amplification(
     weights = [lengths[run].sum() / lengths[run] / slots**2 for run in run_of]
     value, low, high = _root_of_ratio(products, weights, confidence)
     alike = [np.ones(slots)] * len(products)
-    over, over_low, over_high = _root_of_ratio(products, alike, confidence)
-    null = _null(scaled, shuffles) or [math.nan]
-    return Amplification(
-        slots=slots,
-        value=value,
-        low=low,
-        high=high,
-        over=over,
-        over_low=over_low,
-        over_high=over_high,
-        effective=float(np.mean([n.sum() ** 2 / (n**2).sum() for n in lengths.values()])),
-        naive=_naive([gram.sum(axis=(1, 3)) for gram in scaled]),
-        null_low=float(np.quantile(null, 0.025)),
-        null_high=float(np.quantile(null, 0.975)),
-    )
+    over = _root_of_ratio(products, alike, confidence)
+    null = np.quantile(_null(scaled, shuffles) or [math.nan], (0.025, 0.975))
+    effective = float(np.mean([n.sum() ** 2 / (n**2).sum() for n in lengths.values()]))
+    naive = _naive([gram.sum(axis=(1, 3)) for gram in scaled])
+    return Amplification(slots, value, low, high, *over, effective, naive, *null.tolist())
 
 
 def products_left_out(gram: Floats) -> Floats:

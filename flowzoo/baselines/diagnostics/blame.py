@@ -5,16 +5,15 @@ Episodes are played again from their transcripts, with the decisions of a role r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowzoo.baselines.diagnostics.verdicts import Verdicts
-from flowzoo.baselines.stats import t_quantile
+from flowzoo.baselines.stats import mean_and_error, t_quantile
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn, prompt_digest
@@ -75,8 +74,7 @@ def play(
     """
     # Side by side, so that the task's grader sees them in batches.
     episodes = [Episode(workflow, problem) for problem in problems]
-    situations: list[dict[int, Situation]] = [{} for _ in episodes]
-    choices: list[list[Choice]] = [[] for _ in episodes]
+    answers: list[dict[int, tuple[Situation, Choice]]] = [{} for _ in episodes]
     while not all(episode.done for episode in episodes):
         for index, episode in enumerate(episodes):
             for effect in episode.effects:
@@ -84,40 +82,47 @@ def play(
                     on_grade(index, episode, effect)
         jobs = [job for episode in episodes for job in episode.pending_effects]
         results = iter(resolve(workflow.task, jobs, workflow.judge)) if jobs else iter(())
-        for index, episode in enumerate(episodes):
+        for episode, given, chooser in zip(episodes, answers, choose, strict=True):
             if episode.effects:
                 episode.resolve([next(results) for _ in episode.effects])
                 continue
             for turn in episode.waiting:
                 where = situation(episode, turn)
-                situations[index][turn.call] = where
-                choices[index].append(choose[index](episode, turn, where))
-                episode.reply(turn.agent, choices[index][-1].reply)
-    return [
-        ReplayedEpisode(
-            score=float(episode.finished().score or 0.0),
-            decisions=_decisions(episode, places),
-            replaced=sum(choice.replaced for choice in chosen),
-            strange=sum(choice.strange for choice in chosen),
+                choice = chooser(episode, turn, where)
+                given[turn.call] = where, choice
+                episode.reply(turn.agent, choice.reply)
+    return [_replay_result(*pair) for pair in zip(episodes, answers, strict=True)]
+
+
+def _replay_result(
+    episode: Episode, answers: Mapping[int, tuple[Situation, Choice]]
+) -> ReplayedEpisode:
+    workflow, choices = episode.workflow, [choice for _, choice in answers.values()]
+    decisions = tuple(
+        ReplayedReply(
+            turn.agent, turn.turn, workflow.agents[turn.agent][0], answers[turn.call][0],
+            _prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
+            turn.reply is not None and workflow.read(turn.reply) is not None,
         )
-        for episode, places, chosen in zip(episodes, situations, choices, strict=True)
-    ]
+        for turn in episode.turns
+    )  # fmt: skip
+    return ReplayedEpisode(
+        float(episode.finished().score or 0.0),
+        decisions,
+        replaced=sum(choice.replaced for choice in choices),
+        strange=sum(choice.strange for choice in choices),
+    )
 
 
 def situation(episode: Episode, turn: Turn) -> Situation:
     """Situation of an agent when it is asked, from earlier events alone."""
     agents, scores = episode.workflow.agents, episode.role_scores
-    before = [
-        earlier
-        for earlier in episode.turns
-        if earlier.call < turn.call and earlier.phase < turn.phase
-    ]
     latest: dict[str, float] = {}
     total: dict[str, float] = {}
     phases: dict[str, int] = {}
-    for earlier in before:
+    for earlier in episode.turns:
         role, score = agents[earlier.agent][0], scores.get(earlier.call)
-        if score is None:
+        if score is None or earlier.call >= turn.call or earlier.phase >= turn.phase:
             continue
         if phases.get(role) != earlier.phase:
             phases[role], latest[role] = earlier.phase, 0.0
@@ -126,17 +131,6 @@ def situation(episode: Episode, turn: Turn) -> Situation:
     last, whole = tuple(sorted(latest.items())), tuple(sorted(total.items()))
     role = agents[turn.agent][0]
     return (role, turn.turn, last, whole), (role, last, whole), (role, last), (role,)
-
-
-def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[ReplayedReply, ...]:
-    return tuple(
-        ReplayedReply(
-            turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], situations[turn.call],
-            _prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
-            turn.reply is not None and episode.workflow.read(turn.reply) is not None,
-        )
-        for turn in episode.turns
-    )  # fmt: skip
 
 
 def _prompt_key(turn: Turn) -> bytes:
@@ -167,39 +161,22 @@ def from_transcript(saved: Saved) -> Chooser:
     return lambda episode, turn, where: Choice(replies[turn.agent, turn.turn])
 
 
-class Draw(NamedTuple):
-    """A decision of a donor."""
-
-    role_score: float
-    text: str | None  # the donor's reply if it was unreadable
-    like: bool  # the donor's situation was one of the `FINE` finest
-
-
-@dataclass
 class Donors:
     """Decisions to draw from, by situation."""
 
-    _pools: dict[tuple[Any, ...], list[ReplayedReply]] = field(default_factory=dict)
-
-    def add(self, decisions: Sequence[ReplayedReply]) -> None:
-        """Take in decisions with a role score."""
-        for decision in decisions:
+    def __init__(self, episodes: Iterable[ReplayedEpisode] = ()) -> None:
+        """Take in the decisions that have a role score."""
+        self._pools: dict[tuple[Any, ...], list[ReplayedReply]] = {}
+        for decision in (reply for episode in episodes for reply in episode.decisions):
             if decision.role_score is not None:
                 for key in decision.situation:
                     self._pools.setdefault(key, []).append(decision)
 
-    def draw(self, where: Situation, rng: Random, *, like: bool = False) -> Draw | None:
+    def draw(self, where: Situation, rng: Random) -> ReplayedReply | None:
         """A random decision in the finest situation that has enough; None: none has."""
-        for fineness, key in enumerate(where[:FINE] if like else where):
-            pool = self._pools.get(key, [])
-            if len(pool) >= FEWEST_DONORS:
-                decision = rng.choice(pool)
-                return Draw(
-                    decision.role_score or 0.0,
-                    None if decision.read else decision.reply,
-                    fineness < FINE,
-                )
-        return None
+        pools = (self._pools.get(key, []) for key in where)
+        pool = next((pool for pool in pools if len(pool) >= FEWEST_DONORS), None)
+        return None if pool is None else rng.choice(pool)
 
 
 def expert_reply(episode: Episode, turn: Turn, role_score: float, rng: Random) -> str:
@@ -233,27 +210,23 @@ class Replacement:
         if replaced_role and self.other is None:
             return Choice(expert_reply(episode, turn, 1.0, rng), replaced=True)
         decisions = self.other if replaced_role and self.other is not None else self.now
-        prompt = _prompt_key(turn)
+        key = turn.agent, turn.turn, _prompt_key(turn)
         for decision in decisions:
-            if (decision.agent, decision.turn) == (
-                turn.agent,
-                turn.turn,
-            ) and decision.prompt == prompt:
+            if (decision.agent, decision.turn, decision.prompt) == key:
                 return Choice(decision.reply, replaced=replaced_role)
         donors, others = self.now_donors, self.other_donors
         if replaced_role:
             donors, others = others, donors
-        drawn = donors.draw(where, rng, like=True) or others.draw(where, rng, like=True)
-        drawn = drawn or donors.draw(where, rng)
+        fine = where[:FINE]
+        like = donors.draw(fine, rng) or others.draw(fine, rng)
+        drawn = like or donors.draw(where, rng)
         if drawn is None:  # no decision of this role has a role score: say what was said last
-            texts = [decision.reply for decision in decisions if decision.agent == turn.agent] or [
-                ""
-            ]
-            return Choice(texts[-1], replaced=True, strange=True)
-        text = drawn.text
-        if text is None:
-            text = expert_reply(episode, turn, drawn.role_score, rng)
-        return Choice(text, replaced=True, strange=not drawn.like)
+            texts = [decision.reply for decision in decisions if decision.agent == turn.agent]
+            return Choice((texts or [""])[-1], replaced=True, strange=True)
+        text = drawn.reply
+        if drawn.read:
+            text = expert_reply(episode, turn, drawn.role_score or 0.0, rng)
+        return Choice(text, replaced=True, strange=like is None)
 
 
 GROUPS = 10
@@ -317,17 +290,16 @@ def find_blame(
         return None
     if [episode.score for episode in real] != [float(row["score"]) for row in now]:
         return None
-    group = _group_of(len(problems))
-    pools = [[_pool(part, group, index) for index in range(GROUPS)] for part in (earlier, real)]
-    roles = [
-        role
-        for role in workflow.role_counts()
-        if any(
-            decision.role == role and decision.role_score is not None
-            for episode in real
-            for decision in episode.decisions
-        )
-    ]
+    order = np.random.default_rng(0).permutation(len(problems))
+    group = [int(index) % GROUPS for index in order]
+    pools = [[_donors(part, group, index) for index in range(GROUPS)] for part in (earlier, real)]
+    scored = {
+        decision.role
+        for episode in real
+        for decision in episode.decisions
+        if decision.role_score is not None
+    }
+    roles = [role for role in workflow.role_counts() if role in scored]
     level = 0.05 / max(1, len(roles))
     costs: list[RoleBlame] = []
     for role in roles:
@@ -352,26 +324,18 @@ def find_blame(
         costs.append(RoleBlame(role, cost, room, strange))
     costs.sort(key=lambda role_cost: -role_cost.cost.mean)
     fidelity = _fidelity(workflow, problems, real)
-    tested = [cost for cost in costs if cost.strange <= STRANGE]
-    certain = fidelity >= FAITHFUL and tested and tested[0].cost.mean >= LEAST
-    blamed = tested[0].role if certain and tested[0].cost.low > 0 else ""
+    worst = next((cost for cost in costs if cost.strange <= STRANGE), None)
+    certain = fidelity >= FAITHFUL and worst and worst.cost.mean >= LEAST and worst.cost.low > 0
     score = float(np.mean([episode.score for episode in real]))
     return Blame(
-        score, len(problems), fidelity, tuple(costs), blamed, verdicts.graded, verdicts.reused
-    )
+        score, len(problems), fidelity, tuple(costs), worst.role if worst and certain else "",
+        verdicts.graded, verdicts.reused,
+    )  # fmt: skip
 
 
-def _group_of(problems: int) -> list[int]:
-    order = np.random.default_rng(0).permutation(problems)
-    return [int(index) % GROUPS for index in order]
-
-
-def _pool(episodes: Sequence[ReplayedEpisode], group: Sequence[int], which: int) -> Donors:
-    donors = Donors()
-    for episode, number in zip(episodes, group, strict=True):
-        if number == which:
-            donors.add(episode.decisions)
-    return donors
+def _donors(episodes: Sequence[ReplayedEpisode], group: Sequence[int], which: int) -> Donors:
+    pairs = zip(episodes, group, strict=True)
+    return Donors(episode for episode, number in pairs if number == which)
 
 
 def _difference(
@@ -380,13 +344,12 @@ def _difference(
     group: Sequence[int],
     level: float,
 ) -> Difference:
-    replayed = (
-        np.array([episode.score for episode in other]).reshape(REPLAYS, len(real)).mean(axis=0)
-    )
-    gaps = replayed - np.array([episode.score for episode in real])
+    scores = np.array([episode.score for episode in real])
+    replayed = np.array([episode.score for episode in other]).reshape(REPLAYS, len(real))
+    gaps = replayed.mean(axis=0) - scores
     means = np.array([gaps[np.equal(group, which)].mean() for which in range(GROUPS)])
-    mean, error = float(gaps.mean()), float(means.std(ddof=1)) / math.sqrt(GROUPS)
-    half = t_quantile(GROUPS - 1, 1 - level / 2) * error
+    half = t_quantile(GROUPS - 1, 1 - level / 2) * mean_and_error(means)[1]
+    mean = float(gaps.mean())
     return Difference(mean, mean - half, mean + half)
 
 

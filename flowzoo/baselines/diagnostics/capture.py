@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from flowzoo.aliases import Floats
-from flowzoo.baselines.diagnostics.forms import distance, distances
+from flowzoo.baselines.diagnostics.forms import distances
 from flowzoo.errors import UsageError
 
 WINDOW = 10
@@ -69,19 +69,23 @@ def _log_odds(shares: Sequence[float]) -> Floats:
     return np.log(clipped / (1 - clipped))
 
 
-def _relabel(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+def _relabel(rows: Floats, first_rows: int, draws: int, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(seed)
-    first = np.zeros((draws, len(rows)))
-    first[:, :ones] = 1
-    first = rng.permuted(first, axis=1) @ rows
-    return first / ones, (rows.sum(axis=0) - first) / (len(rows) - ones)
+    labels = np.zeros((draws, len(rows)))
+    labels[:, :first_rows] = 1
+    sums = rng.permuted(labels, axis=1) @ rows
+    return sums / first_rows, (rows.sum(axis=0) - sums) / (len(rows) - first_rows)
 
 
-def _separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 2000) -> float:
-    far = distance(first.mean(axis=0), second.mean(axis=0), scale)
+def _p_value(relabeled: Floats, real: float) -> float:
+    # Rounding must not part a relabeling from the real labels that it repeats.
+    return (1 + int(np.sum(relabeled >= real - 1e-9))) / (1 + len(relabeled))
+
+
+def _separation(first: Floats, second: Floats, scale: Floats, draws: int) -> float:
+    (far,) = distances(first.mean(axis=0)[None], second.mean(axis=0), scale)
     ones, twos = _relabel(np.concatenate([first, second]), len(first), draws, 1)
-    reached = int(np.sum(distances(ones - twos, np.zeros_like(scale), scale) >= far - 1e-9))
-    return (1 + reached) / (1 + draws)
+    return _p_value(distances(ones - twos, np.zeros_like(scale), scale), far)
 
 
 def movement(
@@ -89,13 +93,11 @@ def movement(
 ) -> tuple[float, float, float]:
     """Movement of a role's replies to a signature: distance before, after, and a p-value."""
     # One-sided: how often relabeled replies come as much closer as the real ones did.
-    far = distance(before.mean(axis=0), target, scale)
-    near = distance(after.mean(axis=0), target, scale)
+    ends = np.stack([before.mean(axis=0), after.mean(axis=0)])
+    far, near = distances(ends, target, scale).tolist()
     ones, twos = _relabel(np.concatenate([before, after]), len(before), draws, 0)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
-    # Rounding must not part a relabeling from the real labels that it repeats.
-    reached = int(np.sum(closer >= far - near - 1e-9))
-    return far, near, (1 + reached) / (1 + draws)
+    return far, near, _p_value(closer, far - near)
 
 
 def find_captures(
@@ -110,34 +112,20 @@ def find_captures(
     """Every ordered pair of roles of one shared policy."""
     # Roles must have been apart: half of a distance that is itself noise is soon crossed, and a
     # role that always sounded like another has nothing to lose to it.
-    everything = np.concatenate(list(before.values()))
-    scale = everything.std(axis=0)
-    captures: list[Capture] = []
+    scale = np.concatenate(list(before.values())).std(axis=0)
     apart = {
-        frozenset((role, other)): _separation(before[role], before[other], scale, draws=draws)
+        frozenset((role, other)): _separation(before[role], before[other], scale, draws)
         for role, other in combinations(mass, 2)
     }
-    for by in mass:
-        dominant, from_step = dominance(mass[by], tokens[by], steps)
+    heavy = {role: dominance(mass[role], tokens[role], steps) for role in mass}
+    captures: list[Capture] = []
+    for by, of in permutations(mass, 2):
         target = before[by].mean(axis=0)
-        for of in mass:
-            if of == by:
-                continue
-            far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
-            apart_p = apart[frozenset((by, of))]
-            moved = apart_p <= APART and near <= CLOSER * far and p_value <= LEVEL
-            captures.append(
-                Capture(
-                    by=by,
-                    of=of,
-                    captured=dominant and moved,
-                    dominant=dominant,
-                    from_step=from_step,
-                    moved=moved,
-                    apart_p=apart_p,
-                    distance_before=far,
-                    distance_after=near,
-                    p_value=p_value,
-                )
-            )
+        far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
+        apart_p = apart[frozenset((by, of))]
+        moved = apart_p <= APART and near <= CLOSER * far and p_value <= LEVEL
+        dominant, start = heavy[by]
+        captures.append(
+            Capture(by, of, dominant and moved, dominant, start, moved, apart_p, far, near, p_value)
+        )
     return captures

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
-from flowzoo.baselines.stats import findable, share_change
+from flowzoo.baselines.stats import POWER_Z, findable, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]
@@ -60,81 +60,66 @@ class JudgeShares(NamedTuple):
 
 def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
     """Every judging role of the rows with an evaluation, the first of which is before training."""
-    if len(evaluations) < 2:
-        return []
-    results = [_judge(evaluations, role) for role in JUDGES]
-    return [result for result in results if result is not None]
+    roles = JUDGES if len(evaluations) > 1 else ()
+    return [judge for role in roles if (judge := _judge(evaluations, role)) is not None]
 
 
 def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
-    courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ("tpr", "tnr")}
-    if not any(course[-1] for course in courses.values()):
+    courses = {kind: _course(evaluations, f"{role}_{kind}") for kind in ONE_VERDICT}
+    tpr, tnr = (course[-1] for course in courses.values())
+    last = [interval for interval in (tpr, tnr) if interval]
+    if not last:
         return None
     verdict: JudgeVerdict = "none"
     born = False
-    step: int | None = None
+    collapsed: int | None = None
     bests: dict[str, ShareInterval | None] = {}
     for kind, course in courses.items():
-        index = max(
-            (
-                index
-                for index, interval in enumerate(course[:-1])
-                if interval and interval.of >= FEWEST_CASES
-            ),
-            key=lambda index: course[index].share,  # type: ignore[union-attr]
-            default=None,
-        )
-        bests[kind] = None if index is None else course[index]
-        if index is not None and _blind(course[-1], course[index]):
-            verdict, step = ONE_VERDICT[kind], int(evaluations[index]["step"])
+        tested = [
+            (interval, int(row["step"]))
+            for interval, row in zip(course[:-1], evaluations, strict=False)
+            if interval and interval.of >= FEWEST_CASES
+        ]
+        best, step = max(tested, key=lambda pair: pair[0].share, default=(None, None))
+        bests[kind], end = best, course[-1]
+        fell = best and end and best.share >= SEEING and share_change(best, end)[2] < 0
+        if fell and _is_low(end):
+            verdict, collapsed = ONE_VERDICT[kind], step
         elif all(map(_is_low, course)):
             verdict, born = ONE_VERDICT[kind], True
-    tpr, tnr = courses["tpr"][-1], courses["tnr"][-1]
-    cases = max(interval.of if interval else 0 for interval in (tpr, tnr))
-    if verdict == "none" and cases < FEWEST_CASES:
+    if verdict == "none" and max(interval.of for interval in last) < FEWEST_CASES:
         verdict = "too few cases"
+    informed: tuple[float, float, float] | None = None
+    if tpr and tnr:  # TPR - (1 - TNR): a difference of two shares
+        false = ShareInterval(1 - tnr.share, 1 - tnr.high, 1 - tnr.low, tnr.of)
+        informed = share_change(false, tpr)
+    take = evaluations[-1].get
+    right, wrong = (take(f"eval/share_of/{role}_{kind}", 0) for kind in ONE_VERDICT)
+    accepted = take(f"eval/share/{role}_tpr", 0.0) * right
+    accepted += (1 - take(f"eval/share/{role}_tnr", 1.0)) * wrong
     return JudgeShares(
-        role=role,
-        verdict=verdict,
-        born=born,
-        tpr=tpr,
-        tnr=tnr,
-        best_tpr=bests["tpr"],
-        best_tnr=bests["tnr"],
-        best_step=step,
-        informed=_informedness(tpr, tnr),
-        accepts=_accepts(evaluations[-1], role),
-        abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
-        found_below=findable(min(interval.of for interval in (tpr, tnr) if interval), BLIND, BOUND),
-    )
+        role, verdict, born, tpr, tnr, bests["tpr"], bests["tnr"], collapsed, informed,
+        accepts=accepted / (right + wrong) if right + wrong else None,
+        abstained=take(f"eval/share/{role}_abstained"),
+        found_below=findable(min(interval.of for interval in last), BLIND, BOUND),
+    )  # fmt: skip
 
 
 def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]:
     # An episode's verdicts resemble one another: a share counts as of no more cases than problems.
     intervals: list[ShareInterval | None] = []
     for row in evaluations:
-        share, of = row.get(f"eval/share/{name}"), row.get(f"eval/share_of/{name}", 0)
-        cases = min(of, len(row["eval/scores"]))
+        share = row.get(f"eval/share/{name}")
+        cases = min(row.get(f"eval/share_of/{name}", 0), len(row["eval/scores"]))
         finite = share is not None and math.isfinite(share) and cases > 0
-        intervals.append(
-            share_interval(float(share), cases) if finite and share is not None else None
-        )
+        intervals.append(share_interval(float(share), cases) if finite else None)
     return intervals
 
 
-def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
-    if last is None or best is None or not _is_low(last):
-        return False
-    return best.share >= SEEING and share_change(best, last)[2] < 0
-
-
 def _is_low(share: ShareInterval | None) -> bool:
-    return (
-        share is not None
-        and share.of >= FEWEST_CASES
-        and share.share <= BLIND
-        and share.high < BOUND
-    )
+    if share is None or share.of < FEWEST_CASES:
+        return False
+    return share.share <= BLIND and share.high < BOUND
 
 
 def one_verdict(row: Row) -> list[tuple[str, str]]:
@@ -150,22 +135,6 @@ def one_verdict(row: Row) -> list[tuple[str, str]]:
             )
             lines.append((role, line))
     return lines
-
-
-def _informedness(
-    tpr: ShareInterval | None, tnr: ShareInterval | None
-) -> tuple[float, float, float] | None:
-    if tpr is None or tnr is None:
-        return None
-    # TPR - (1 - TNR): a difference of two shares.
-    false = ShareInterval(1 - tnr.share, 1 - tnr.high, 1 - tnr.low, tnr.of)
-    return share_change(false, tpr)
-
-
-def _accepts(row: Row, role: str) -> float | None:
-    tpr, tnr = row.get(f"eval/share/{role}_tpr", 0.0), row.get(f"eval/share/{role}_tnr", 1.0)
-    right, wrong = (row.get(f"eval/share_of/{role}_{kind}", 0) for kind in ("tpr", "tnr"))
-    return (tpr * right + (1 - tnr) * wrong) / (right + wrong) if right + wrong else None
 
 
 class Chooser(NamedTuple):
@@ -184,7 +153,11 @@ class Chooser(NamedTuple):
 def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None:
     """The choices of two evaluations, from 0; None where nothing was chosen, or too seldom."""
     # Only episodes whose choice is written by a role are looked at, not those with counted votes.
-    chosen = [_choices(episodes) for episodes in (first, last)]
+    chosen: list[list[int]] = []
+    for episodes in (first, last):
+        facts = [episode.get("facts", {}) for episode in episodes if _by_role(episode)]
+        choices = [of_episode.get("chosen") for of_episode in facts]
+        chosen.append([choice for choice in choices if isinstance(choice, int) and choice >= 0])
     if min(len(choices) for choices in chosen) < FEWEST_CASES:
         return None
     candidates = max(len(episode["calls"]) - 1 for episode in last)
@@ -206,11 +179,6 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
         after=after,
         found_above=1.0 if missed is None else 1 - missed,
     )
-
-
-def _choices(episodes: Sequence[Episode]) -> list[int]:
-    choices = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
-    return [choice for choice in choices if isinstance(choice, int) and choice >= 0]
 
 
 def _by_role(episode: Episode) -> bool:
@@ -259,7 +227,7 @@ def loop_value(
     mean = float(gaps.mean())
     return LoopValue(
         over, float(alone), float(team), mean, mean - Z * error, mean + Z * error, len(gaps),
-        (Z + 0.8416) * error,
+        (Z + POWER_Z) * error,
     )  # fmt: skip
 
 
@@ -295,6 +263,6 @@ def _role_scores(episode: Episode, role: str) -> list[float]:
 
 
 def _mean_role_score(episode: Episode, role: str) -> float | None:
-    scores = [call.get("role_score") for call in episode["calls"] if call["role"] == role]
-    finite = [float(score) for score in scores if score is not None]
-    return sum(finite) / len(finite) if finite and len(finite) == len(scores) else None
+    scores = _role_scores(episode, role)
+    complete = len(scores) == sum(call["role"] == role for call in episode["calls"])
+    return sum(scores) / len(scores) if scores and complete else None

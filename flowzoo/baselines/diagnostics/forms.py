@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
 
+from flowzoo.agents.evaluation.summary import mean
 from flowzoo.aliases import Floats
 from flowzoo.envs.records import Call
 
@@ -30,24 +33,24 @@ _VERDICT = re.compile(
 _WORD = re.compile(r"\w+")
 
 
-def features(call: Call) -> tuple[float, ...]:
+def features(reply: str, tokens: int = 0) -> tuple[float, ...]:
     """The features of one reply, in the order of `FEATURES`."""
     # Where a policy reports no tokens, words are counted instead.
-    text = call.reply
-    tokens = len(call.output_ids) or len(text.split())
-    boxed = _BOX.search(text) is not None
+    tokens = tokens or len(reply.split())
+    boxed = _BOX.search(reply) is not None
     return (
         float(boxed),
-        float(_FENCE.search(text) is not None),
-        float(_VERDICT.search(text) is not None),
+        float(_FENCE.search(reply) is not None),
+        float(_VERDICT.search(reply) is not None),
         float(boxed and tokens <= TERSE_TOKENS),
         math.log1p(tokens),
     )
 
 
-def feature_rows(calls: Sequence[Call]) -> Floats:
-    """Features of `calls`: (calls, features)."""
-    return np.array([features(call) for call in calls], np.float64).reshape(-1, len(FEATURES))
+def feature_rows(replies: Iterable[tuple[str, int]]) -> Floats:
+    """Features of replies with their numbers of tokens: (replies, features)."""
+    rows = [features(reply, tokens) for reply, tokens in replies]
+    return np.array(rows, np.float64).reshape(-1, len(FEATURES))
 
 
 def surface(reply: str) -> Surface:
@@ -61,14 +64,10 @@ def surface(reply: str) -> Surface:
 
 def jaccard_similarity(replies: Sequence[str]) -> float:
     """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two."""
-    # Two replies too short for a 3-gram are alike if they are equal.
-    grams = [_grams(reply) for reply in replies]
-    values = [
-        len(first & second) / len(first | second)
-        for index, first in enumerate(grams)
-        for second in grams[index + 1 :]
-    ]
-    return sum(values) / len(values) if values else float("nan")
+    grams = map(_grams, replies)
+    return mean(
+        [len(first & second) / len(first | second) for first, second in combinations(grams, 2)]
+    )
 
 
 def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
@@ -76,34 +75,33 @@ def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
     row: dict[str, float] = {}
     for role in sorted({call.role for call in calls}):
         role_calls = [call for call in calls if call.role == role]
-        for name, value in zip(FEATURES, feature_rows(role_calls).mean(axis=0), strict=True):
-            row[f"form/{name}/{role}"] = float(value)
+        means = feature_rows((call.reply, len(call.output_ids)) for call in role_calls).mean(axis=0)
+        row |= {
+            f"form/{name}/{role}": value
+            for name, value in zip(FEATURES, means.tolist(), strict=True)
+        }
         phases: dict[tuple[str, str, int], list[str]] = {}
         for call in role_calls:
             phases.setdefault((call.problem, call.episode, call.phase), []).append(call.reply)
         alike = [jaccard_similarity(replies) for replies in phases.values() if len(replies) > 1]
         if alike:
-            row[f"form/likeness/{role}"] = sum(alike) / len(alike)
-        kinds = [surface(call.reply) for call in role_calls]
-        judged = kinds.count("verdict") + kinds.count("bare_verdict")
+            row[f"form/likeness/{role}"] = mean(alike)
+        kinds = Counter(surface(call.reply) for call in role_calls)
+        judged = kinds["verdict"] + kinds["bare_verdict"]
         if judged:
-            row[f"form/bare_verdict/{role}"] = kinds.count("bare_verdict") / judged
+            row[f"form/bare_verdict/{role}"] = kinds["bare_verdict"] / judged
     return row
 
 
-def distance(first: Floats, second: Floats, scale: Floats) -> float:
-    """Distance of two signatures in standard deviations `scale` (features,)."""
-    return float(distances(first[None], second, scale)[0])
-
-
-def distances(ones: Floats, other: Floats, scale: Floats) -> Floats:
-    """Distances (any,) of signatures `ones` (any, features) to `other`."""
+def distances(signatures: Floats, target: Floats, scale: Floats) -> Floats:
+    """Distances (any,) of signatures (any, features) to one, in standard deviations `scale`."""
     varying = scale > 0
-    gaps = (ones - other)[:, varying] / scale[varying]
+    gaps = (signatures - target)[:, varying] / scale[varying]
     return np.sqrt(np.sum(gaps**2, axis=1))
 
 
 def _grams(text: str) -> frozenset[tuple[str, ...]]:
+    # Two replies too short for a 3-gram are alike if they are equal.
     tokens = _WORD.findall(text.lower())
     if len(tokens) < 3:
         return frozenset([tuple(tokens)])

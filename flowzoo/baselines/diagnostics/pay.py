@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import number_interval
 from flowzoo.agents.evaluation.summary import paid_mean
+from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.checkers import Row
 from flowzoo.baselines.stats import Gain, paired_gain
 
 PAY_OF = "eval/pay_of/"
 """Prefix of the metric of a role's pay on every held-out problem."""
-Row = Mapping[str, Any]
 Level = tuple[float, float | None, float | None]
 
 
@@ -42,46 +43,34 @@ def has_pay(rows: Sequence[Row]) -> bool:
 
 def pay_changes(first: Row, last: Row) -> list[PayChange]:
     """The pay of every role at two evaluations of the same problems."""
-    roles = [
-        name.removeprefix(PAY_OF) for name in first if name.startswith(PAY_OF) and name in last
-    ]
-    pays = [{role: _values(row, role) for role in roles} for row in (first, last)]
-    parts = [_shares(values) for values in pays]
-    return [
-        PayChange(
-            role,
-            _level(pays[0][role]),
-            _level(pays[1][role]),
-            _gain(pays[0][role], pays[1][role]),
-            None if None in parts else tuple(part[role] for part in parts if part),  # type: ignore[arg-type]
-        )
-        for role in roles
-    ]
+    names = [name for name in first if name.startswith(PAY_OF) and name in last]
+    pays = {
+        name.removeprefix(PAY_OF): [
+            np.array([math.nan if value is None else value for value in row[name]], np.float64)
+            for row in (first, last)
+        ]
+        for name in names
+    }
+    means = {role: [paid_mean(pay.tolist()) for pay in both] for role, both in pays.items()}
+    totals = [sum(values) for values in zip(*means.values(), strict=True)]
+    gainful = all(mean >= 0 for both in means.values() for mean in both)
+    shared = len(means) > 1 and gainful and all(total > 0 for total in totals)
+    changes: list[PayChange] = []
+    for role, (before, after) in pays.items():
+        both = np.isfinite(before + after)
+        pairs = before[both].tolist(), after[both].tolist()
+        start, end = means[role]
+        changes.append(
+            PayChange(
+                role, (start, *_ends(before)), (end, *_ends(after)),
+                paired_gain(*pairs) if both.sum() > 1 else None,
+                (start / totals[0], end / totals[1]) if shared else None,
+            )
+        )  # fmt: skip
+    return changes
 
 
-def _values(row: Row, role: str) -> list[float]:
-    values = row[f"{PAY_OF}{role}"]
-    return [math.nan if value is None else float(value) for value in values]
-
-
-def _level(values: Sequence[float]) -> Level:
-    paid = [value for value in values if math.isfinite(value)]
-    low, high = number_interval(np.array(paid)) if paid else (math.nan, math.nan)
-    if not math.isfinite(low):
-        return paid_mean(values), None, None
-    return paid_mean(values), low, high
-
-
-def _gain(first: Sequence[float], last: Sequence[float]) -> Gain | None:
-    pairs = [pair for pair in zip(first, last, strict=True) if all(map(math.isfinite, pair))]
-    if len(pairs) < 2:
-        return None
-    return paired_gain([before for before, _ in pairs], [after for _, after in pairs])
-
-
-def _shares(pays: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
-    means = {role: paid_mean(values) for role, values in pays.items()}
-    total = sum(means.values())
-    if len(means) < 2 or not total > 0 or not all(mean >= 0 for mean in means.values()):
-        return None
-    return {role: mean / total for role, mean in means.items()}
+def _ends(pay: Floats) -> tuple[float | None, float | None]:
+    paid = pay[np.isfinite(pay)]
+    low, high = number_interval(paid) if len(paid) else (math.nan, math.nan)
+    return (low, high) if math.isfinite(low) else (None, None)

@@ -33,7 +33,11 @@ def sketch(gradient: Sequence[Tensor], largest: int = LARGEST, seed: int = 0) ->
     folded = torch.zeros(largest, device=gradient[0].device)
     index = 0
     for number, part in enumerate(gradient):
-        signed = part.flatten().float() * _signs(part, seed * _PRIME + number)
+        generator = torch.Generator(part.device).manual_seed(seed * _PRIME + number)
+        bits = torch.randint(
+            0, 2, (part.numel(),), generator=generator, device=part.device, dtype=torch.int8
+        )
+        signed = part.flatten().float() * bits.mul_(2).sub_(1)
         offset = 0
         while offset < len(signed):
             piece = signed[offset : offset + largest - index]
@@ -41,14 +45,6 @@ def sketch(gradient: Sequence[Tensor], largest: int = LARGEST, seed: int = 0) ->
             offset += len(piece)
             index = (index + len(piece)) % largest
     return folded
-
-
-def _signs(like: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator(like.device).manual_seed(seed)
-    drawn = torch.randint(
-        0, 2, (like.numel(),), generator=generator, device=like.device, dtype=torch.int8
-    )
-    return drawn.mul_(2).sub_(1)
 
 
 BLOCKS = 8
@@ -83,8 +79,13 @@ def slot_grams(
         role_rows = [row for row in rows if row.call.role == role]
         slots = sorted({row.call.slot for row in role_rows})
         if len(slots) > 1 and any(row.trained for row in role_rows):
-            groups = _groups(role_rows, slots, block_of, count)
-            matrices.append(_gram(learner, role, groups, totals, (len(slots), count)))
+            groups: dict[tuple[int, int], list[TrainingRow]] = {
+                (slot, block): [] for slot in slots for block in range(count)
+            }
+            for row in role_rows:
+                groups[row.call.slot, block_of[row.call.problem]].append(row)
+            shape = (len(slots), count)
+            matrices.append(_gram(learner, role, list(groups.values()), totals, shape))
     return matrices
 
 
@@ -102,18 +103,6 @@ def probe_metrics(grams: Sequence[SlotGramMatrix]) -> MetricRow:
             "applied": None if applied is None else _plain(applied),
         }
     return metrics
-
-
-def _groups(
-    rows: Sequence[TrainingRow], slots: Sequence[int], block_of: dict[str, int], blocks: int
-) -> list[list[TrainingRow]]:
-    # slot by slot
-    groups: dict[tuple[int, int], list[TrainingRow]] = {
-        (slot, block): [] for slot in slots for block in range(blocks)
-    }
-    for row in rows:
-        groups[row.call.slot, block_of[row.call.problem]].append(row)
-    return list(groups.values())
 
 
 def _gram(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from flowzoo.agents.evaluation.alarms import (
     CUT,
@@ -22,45 +22,35 @@ from flowzoo.agents.evaluation.alarms import (
     warm_start_command,
     with_remedies,
 )
-from flowzoo.baselines.diagnostics.checkers import one_verdict
+from flowzoo.baselines.diagnostics.checkers import Row, one_verdict
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 
 STEPS = 3  # steps in a row that make a cause of what may happen in a single one
 
-Row = Mapping[str, Any]
 
-
-class Silence(NamedTuple):
-    """Something that keeps a run from learning."""
-
-    cause: str  # one of the causes above; each is reported once
-    step: int  # the step at which it was found
-    text: str  # cause and remedy in one line
-
-
-def silences(rows: Sequence[Row], settings: Mapping[str, object]) -> list[Silence]:
+def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Alarm]:
     """Causes that hold after the last of `rows`, the metrics of a run so far."""
     # After an evaluation alone there are none, except at step 0.
     if not rows:
         return []
     step = rows[-1]["step"]
-    causes: list[Silence | None] = []
+    causes: list[Alarm | None] = []
     if step <= 1:
-        prefix = "" if step else "eval/"
+        replies = _role_replies(rows[-1], "" if step else "eval/")
         taught = max(_signals(rows[-1]).values(), default=1.0)
-        alarms = start_alarms(rows[-1], settings, _role_replies(rows[-1], prefix), taught)
+        alarms = start_alarms(rows[-1], settings, replies, taught)
         # `_nothing` reports a step without training.
-        causes += [
-            Silence(cause.cause, step, cause.text) for cause in alarms if cause.cause != "nothing"
-        ]
+        causes += [alarm for alarm in alarms if alarm.cause != "nothing"]
     if settings.get("env"):
-        causes.append(_endless(rows[-1]))
+        prefix = "" if "fact/cut" in rows[-1] else "eval/"
+        shares = (rows[-1].get(f"{prefix}fact/{name}", 0.0) for name in ("cut", "truncated"))
+        causes.append(endless_alarm(*shares))
     if _has_training(rows[-1]):
         last = [row for row in rows[-STEPS:] if _has_training(row)]
         causes.append(_nothing(last[-1], settings))
         if len(last) == STEPS:
-            causes += [_reward(last, settings)]
-            causes += [*_truncation(last, settings), *_roles(last, settings)]
+            causes += [_reward(last, settings), *_truncation(last, settings)]
+            causes += _roles(last, settings)
     return list({cause.cause: cause for cause in causes if cause is not None}.values())
 
 
@@ -75,8 +65,9 @@ def start_alarms(
         warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
     remedies = Remedies(settings["lengths"], bool(settings.get("examples")), warm_start)
     alarms = reply_alarms(replies, remedies)
-    for role, line in one_verdict(row):
-        alarms.append(Alarm(f"verdict/{role}", with_remedies(line, remedies)))
+    alarms += [
+        Alarm(f"verdict/{role}", with_remedies(line, remedies)) for role, line in one_verdict(row)
+    ]
     if alarms or taught >= LOW:
         return alarms
     score = row.get("reward/mean", 0.0)
@@ -111,25 +102,18 @@ class SilenceRecord(TypedDict):
 def silence_record(rows: Sequence[Row], settings: Mapping[str, object]) -> list[SilenceRecord]:
     """Causes of a run, in the order in which they appear."""
     record: dict[str, SilenceRecord] = {}
-    for end in range(1, len(rows) + 1):
-        for cause in silences(rows[max(0, end - STEPS) : end], settings):
+    for end, row in enumerate(rows, start=1):
+        for cause, text in silences(rows[max(0, end - STEPS) : end], settings):
+            step = row["step"]
             entry: SilenceRecord = {
-                "cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text,
-                "last": cause.step,
+                "cause": cause, "first": step, "steps": 0, "text": text, "last": step,
             }  # fmt: skip
-            seen = record.setdefault(cause.cause, entry)
-            seen["last"], seen["steps"] = cause.step, seen["steps"] + 1
+            seen = record.setdefault(cause, entry)
+            seen["last"], seen["steps"] = step, seen["steps"] + 1
     return list(record.values())
 
 
-def _endless(row: Row) -> Silence | None:
-    prefix = "" if "fact/cut" in row else "eval/"
-    shares = (row.get(f"{prefix}fact/{name}", 0.0) for name in ("cut", "truncated"))
-    alarm = endless_alarm(*shares)
-    return None if alarm is None else Silence(alarm.cause, row["step"], alarm.text)
-
-
-def _nothing(row: Row, settings: Mapping[str, object]) -> Silence | None:
+def _nothing(row: Row, settings: Mapping[str, Any]) -> Alarm | None:
     if _sum(row, "learn/rows_trained/"):
         return None
     rows, cut = _sum(row, "learn/rows/"), _sum(row, "learn/truncated/")
@@ -142,45 +126,39 @@ def _nothing(row: Row, settings: Mapping[str, object]) -> Silence | None:
     else:
         easier = _easier(settings, _mean([row], "reward/mean"), row)
         why = f"no group has rewards that differ ({_rewards([row])}); {easier}"
-    return Silence("nothing", row["step"], f"{start}: {why}")
+    return Alarm("nothing", f"{start}: {why}")
 
 
-def _reward(rows: Sequence[Row], settings: Mapping[str, object]) -> Silence | None:
+def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Alarm | None:
     for row in rows:
         groups = row.get("group/count", 0)
         alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
         flat = alike >= groups if groups else not _sum(row, "reward_std/")
         if not flat or _sum(row, "signal/"):
             return None
-    step = rows[-1]["step"]
-    text = (
-        f"the rewards of no group have differed in {_steps(rows)} ({_rewards(rows)}); "
-        f"{_easier(settings, _mean(rows, 'reward/mean'), rows[-1])}"
-    )
-    return Silence("reward", step, text)
+    remedy = _easier(settings, _mean(rows, "reward/mean"), rows[-1])
+    flat_text = f"the rewards of no group have differed in {_steps(rows)} ({_rewards(rows)})"
+    return Alarm("reward", f"{flat_text}; {remedy}")
 
 
-def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
-    causes: list[Silence] = []
-    start = "truncated/"
-    for role in (name.removeprefix(start) for name in rows[-1] if name.startswith(start)):
-        shares = [row.get(f"{start}{role}", 0.0) for row in rows]
-        if min(shares) > CUT:
-            fate = {
-                "mask": " and were left out of the loss",
-                "penalize": " and were penalized",
-            }.get(settings["truncated"], "")
+def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Alarm]:
+    fates = {"mask": " and were left out of the loss", "penalize": " and were penalized"}
+    fate = fates.get(settings["truncated"], "")
+    causes: list[Alarm] = []
+    for name in (name for name in rows[-1] if name.startswith("truncated/")):
+        role, least = name.removeprefix("truncated/"), min(row.get(name, 0.0) for row in rows)
+        if least > CUT:
             text = (
-                f"{_percent(min(shares))} or more of the replies of {role} ran into the length "
+                f"{_percent(least)} or more of the replies of {role} ran into the length "
                 f"limit{fate} in {_steps(rows)}; {_longer(role, settings)}"
             )
-            causes.append(Silence(f"truncation/{role}", rows[-1]["step"], text))
+            causes.append(Alarm(f"truncation/{role}", text))
     return causes
 
 
-def _roles(rows: Sequence[Row], settings: Mapping[str, object]) -> list[Silence]:
+def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Alarm]:
     signals = [_signals(row) for row in rows]
-    causes: list[Silence] = []
+    causes: list[Alarm] = []
     if not all(any(signal.values()) for signal in signals):
         return causes
     for role in signals[-1]:
@@ -201,7 +179,7 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, object]) -> list[Silence]
             score = _mean(rows, f"reward/{role}")
             why = f"its advantages are all 0; {_easier(settings, score, rows[-1])}"
         text = f"{role} has learned nothing in {_steps(rows)}, while other roles have: {why}"
-        causes.append(Silence(f"role/{role}", rows[-1]["step"], text))
+        causes.append(Alarm(f"role/{role}", text))
     return causes
 
 

@@ -95,17 +95,12 @@ def swap_probe(
     for swap in policy_swaps(roles, mapping, policies, lengths):
         policy_map = swap.policy_map if judge is None else swap.policy_map.with_judge(judge)
         scores = problem_scores(play(policy_map), names)
-        gain = paired_gain(before, scores)
+        mean, low, high, count = paired_gain(before, scores)
         rows.append(
             {
-                "roles": list(swap.roles),
-                "policies": list(swap.policies),
-                "accuracy": sum(scores) / len(scores),
-                "mean": gain.mean,
-                "low": gain.low,
-                "high": gain.high,
-                "n": gain.n,
-                "scores": scores,
+                "roles": list(swap.roles), "policies": list(swap.policies),
+                "accuracy": sum(scores) / len(scores), "mean": mean, "low": low, "high": high,
+                "n": count, "scores": scores,
             }
-        )
+        )  # fmt: skip
     return rows

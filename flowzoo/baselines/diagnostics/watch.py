@@ -14,16 +14,16 @@ needs both of the last two evaluations to be low by themselves, since one dip is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.checkers import Row
 from flowzoo.baselines.diagnostics.pay import has_pay
-
-Row = Mapping[str, Any]
+from flowzoo.baselines.stats import mean_and_error
 
 RATE = 0.01
 """Largest chance of any alarm in a run without a fall."""
@@ -99,31 +99,29 @@ class Watch:
         self._logs: dict[str, float] = {}
         """Logarithm of every measure's e-process."""
         self._steps: list[int] = []
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, bool]] = set()
 
     def add(self, row: Row) -> list[FallAlarm]:
         """Take the next row of metrics and return its new alarms, the clearest first."""
-        alarms = self._look(row) if row.get(SCORES) and not has_pay([row]) else []
+        alarms: list[FallAlarm] = []
+        if row.get(SCORES) and not has_pay([row]):
+            self._take(row)
+            for name, course in self._measures.items():
+                if len(course) == len(self._steps):
+                    alarms += self._test(name, course)
+        alarms.sort(key=lambda alarm: alarm.chance)
+        # One alarm for the skill of a role, one for its form.
+        by_kind = {(alarm.role, alarm.measure == _WORDS["strict"]): alarm for alarm in alarms[::-1]}
+        new = [by_kind[kind] for kind in list(by_kind)[::-1] if kind not in self._told]
+        self._told |= by_kind.keys()
         if ROLLBACK in row:
             self.restart()
-        return alarms
+        return new
 
     def restart(self) -> None:
         """Forget all evaluations: what follows begins at an earlier level."""
         for part in (self._measures, self._logs, self._steps, self._told):
             part.clear()
-
-    def _look(self, row: Row) -> list[FallAlarm]:
-        self._take(row)
-        alarms: list[FallAlarm] = []
-        for name, course in self._measures.items():
-            if len(course) == len(self._steps):
-                alarms += self._test(name, course)
-        alarms.sort(key=lambda alarm: alarm.chance)
-        new = {(alarm.role, _family(alarm.measure)): alarm for alarm in alarms[::-1]}
-        fresh = [new[key] for key in list(new)[::-1] if key not in self._told]
-        self._told |= set(new)
-        return fresh
 
     def suspect(self) -> str:
         """The role whose measures speak most for a fall; empty: none does."""
@@ -171,9 +169,11 @@ class Watch:
         while since - 1 > end and np.nanmean(course[since - 1]) <= before - MARGIN:
             since -= 1
         now = float(np.nanmean(course[-1]))
+        kind = name.removeprefix(BY_PROBLEM).partition("/")[0]
+        measure = "held-out accuracy" if name == SCORES else _WORDS.get(kind, kind)
         return [
             FallAlarm(
-                role_of_measure(name), _measure_words(name), self._steps[since], self._steps[-1],
+                role_of_measure(name), measure, self._steps[since], self._steps[-1],
                 self._steps[end], before, now, math.exp(log_chance),
             )
         ]  # fmt: skip
@@ -191,16 +191,6 @@ def role_of_measure(name: str) -> str:
         return TEAM
     kind, _, role = name.removeprefix(BY_PROBLEM).partition("/")
     return role or (kind.partition("_")[0] if kind.endswith(("_tpr", "_tnr")) else TEAM)
-
-
-def _measure_words(name: str) -> str:
-    kind = name.removeprefix(BY_PROBLEM).partition("/")[0]
-    return "held-out accuracy" if name == SCORES else _WORDS.get(kind, kind)
-
-
-def _family(measure: str) -> str:
-    """One alarm for the skill of a role, one for its form."""
-    return "form" if measure == _WORDS["strict"] else "skill"
 
 
 def _log_weight(index: int) -> float:
@@ -239,5 +229,5 @@ def _is_low(gaps: Floats) -> bool:
     pairs = gaps[np.isfinite(gaps)]
     if len(pairs) < 2:
         return False
-    error = float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
-    return bool(pairs.mean() >= max(MARGIN, LOW * error))
+    mean, error = mean_and_error(pairs)
+    return mean >= max(MARGIN, LOW * error)

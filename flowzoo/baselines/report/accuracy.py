@@ -23,16 +23,10 @@ from flowzoo.baselines.diagnostics.cliff import (
     find_cliff,
 )
 from flowzoo.baselines.diagnostics.watch import MARGIN, ROLLBACK, fall_alarms
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    percent,
-    points,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, percent, points
 from flowzoo.baselines.run.reading import RunData
-from flowzoo.baselines.stats import MeanUncertainty, paired_gain
+from flowzoo.baselines.stats import MeanUncertainty, mean_and_error, paired_gain
 from flowzoo.baselines.training.metrics import progress, set_evaluations
 
 MIN_ITEMS = 30  # items below which a bootstrap over them is unreliable
@@ -67,43 +61,48 @@ def cliff(run: RunData, _: Facts) -> RunFindings:
 def find_steady_fall(run: RunData) -> list[Finding]:
     """Report a run whose every evaluation after its best is lower than the one before."""
     scores = run.scores
-    if len(scores) < EARLIEST or len(scores[0]) < MIN_ITEMS or not np.isfinite(scores).all():
+    if not _is_judged(scores, EARLIEST):
         return []
     means = scores.mean(axis=1)
     best = int(means.argmax())
-    after, gaps = means[best:], scores[best] - scores[-1]
-    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    after = means[best:]
+    drop, error = mean_and_error(scores[best] - scores[-1])
     steady = len(after) > 2 and bool((np.diff(after) < 0).all())
-    if not steady or gaps.mean() < SWING or gaps.mean() <= STEADY * error:
+    if not steady or drop < SWING or drop <= STEADY * error:
         return []
     text = (
         f"It went from {percent(means[best])} at step {run.steps[best]} down to "
         f"{percent(means[-1])} at the end, lower at each of {len(after) - 1} evaluations: by "
-        f"{points(float(gaps.mean()))} points, standard error {points(error)}."
+        f"{points(drop)} points, standard error {points(error)}."
     )
     title = f"{run.measure.capitalize()} fell at every evaluation after its best"
     return [Finding("bad", title, text, "fall")]
 
 
+def _is_judged(scores: Floats, fewest: int) -> bool:
+    return len(scores) >= fewest and len(scores[0]) >= MIN_ITEMS and bool(np.isfinite(scores).all())
+
+
 def watch(run: RunData, _: Facts) -> RunFindings:
     """Report what the watch has said, the first alarm of every role."""
     backs = {row["step"]: row[ROLLBACK] for row in run.rows if ROLLBACK in row}
+    means = dict(zip(run.steps, run.scores.mean(axis=1).tolist(), strict=True)) if run.steps else {}
     findings: list[Finding] = []
-    for alarm in fall_alarms(run.rows):
-        later = [row["step"] for row in run.evaluations if row["step"] > alarm.step]
-        means = dict(zip(run.steps, run.scores.mean(axis=1).tolist(), strict=True))
+    alarms = fall_alarms(run.rows)
+    for alarm in alarms:
+        end = means[run.steps[-1]] if run.steps[-1] > alarm.step else None
         text = f"{alarm.text[0].upper()}{alarm.text[1:]}."
         what = alarm.role or "the team"
         if alarm.step in backs:
             text += f" The run went back to the weights of step {backs[alarm.step]}"
-            text += f"; it ended at {percent(means[later[-1]])}." if later else "."
+            text += "." if end is None else f"; it ended at {percent(end)}."
             findings.append(Finding("result", f"A fall of {what} was rolled back", text))
             continue
-        over = bool(later) and means[later[-1]] > means[alarm.best] - MARGIN
+        over = end is not None and end > means[alarm.best] - MARGIN
         text += " It was over at the end." if over else ""
         title = f"The watch: {what} fell from step {alarm.since} on"
         findings.append(Finding("warn" if over else "bad", title, text, "alarm", alarm.role))
-    return RunFindings({"watch": [alarm.as_event() for alarm in fall_alarms(run.rows)]}, findings)
+    return RunFindings({"watch": [alarm.as_event() for alarm in alarms]}, findings)
 
 
 class Onset(TypedDict):
@@ -133,16 +132,13 @@ class AccuracyRow(TypedDict):
 def onset(scores: Floats, steps: Sequence[int]) -> Onset | None:
     """The first evaluation from which on every one is significantly below the best before it."""
     # One-sided 2.5 % for each evaluation, all of which must agree.
-    best = int(scores.mean(axis=1).argmax())
-    start = None
-    for index in range(len(steps) - 1, best, -1):
-        gaps = scores[best] - scores[index]
-        if gaps.mean() <= Z * float(gaps.std(ddof=1)) / math.sqrt(len(gaps)):
-            break
-        start = index
-    if start is None:
-        return None
     means = scores.mean(axis=1)
+    best = int(means.argmax())
+    start = len(steps)
+    while start - 1 > best and _is_above(scores[best], scores[start - 1], 0.0, Z):
+        start -= 1
+    if start == len(steps):
+        return None
     return {
         "peak": steps[best], "before": steps[start - 1], "step": steps[start],
         "high": float(means[best]), "low": float(means[start]),
@@ -153,14 +149,14 @@ def swing_findings(run: RunData) -> list[Finding]:
     """Report a fall of 10 points that a rise of 10 points followed."""
     scores, steps = run.scores, run.steps
     count = len(steps)
-    if count < ENOUGH or len(scores[0]) < MIN_ITEMS or not np.isfinite(scores).all():
+    if not _is_judged(scores, ENOUGH):
         return []
     means = scores.mean(axis=1)
     z = NormalDist().inv_cdf(1 - 0.05 / (count * (count - 1) / 2))
     for low in range(1, count - 1):
         top = int(means[:low].argmax())
         back = low + 1 + int(means[low + 1 :].argmax())
-        if all(_is_above(scores[high], scores[low], z) for high in (top, back)):
+        if all(_is_above(scores[high], scores[low], SWING, z) for high in (top, back)):
             text = (
                 f"Held-out {run.measure} went from {percent(means[top])} at step {steps[top]} to "
                 f"{percent(means[low])} at step {steps[low]} and back to {percent(means[back])} at "
@@ -172,10 +168,9 @@ def swing_findings(run: RunData) -> list[Finding]:
     return []
 
 
-def _is_above(high: Floats, low: Floats, z: float) -> bool:
-    gaps = high - low
-    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
-    return float(gaps.mean()) >= SWING and float(gaps.mean()) > z * error
+def _is_above(high: Floats, low: Floats, least: float, z: float) -> bool:
+    gap, error = mean_and_error(high - low)
+    return gap >= least and gap > z * error
 
 
 def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
@@ -185,11 +180,11 @@ def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
     if len(shapes) > 1:
         return None, "the seeds were evaluated at different steps or on different numbers of items"
     scores = [run.scores for run in runs]
+    items = scores[0].shape[1]
     if len(steps) < EARLIEST:
         reason = f"a fall takes {EARLIEST} evaluations (before, a peak, after) and there are"
         return None, f"{reason} {len(steps)}; {more_evaluations(runs[0])}"
-    if scores[0].shape[1] < MIN_ITEMS:
-        items = scores[0].shape[1]
+    if items < MIN_ITEMS:
         return None, f"a verdict needs {MIN_ITEMS} items or more and there are {items}"
     if not all(np.isfinite(values).all() for values in scores):
         return None, "some held-out scores are not finite"
@@ -223,18 +218,34 @@ def accuracy_table(run: RunData, verdict: Cliff | None) -> list[AccuracyRow]:
         return []
     scores = run.scores
     best = int(scores.mean(axis=1).argmax())
-    rows = [
-        _evaluation_row(run, 0, "before training", ""),
-        _evaluation_row(run, best, "best evaluation", "chosen for being best, so biased upwards"),
-        _evaluation_row(run, len(scores) - 1, "last evaluation", ""),
-    ]
+    rows: list[AccuracyRow] = []
+    for index, name, note in (
+        (0, "before training", ""),
+        (best, "best evaluation", "chosen for being best, so biased upwards"),
+        (len(scores) - 1, "last evaluation", ""),
+    ):
+        row, values = run.evaluations[index], scores[index]
+        level = _level(name, note, float(values.mean()), interval(values))
+        level["step"], level["n"] = row["step"], len(values)
+        level["tokens"], level["seconds"] = row.get("tokens/total"), row.get("time/total")
+        rows.append(level)
     if verdict is not None:
-        rows.insert(2, _derived_row("peak, cross-fitted", verdict.peak, "without that bias"))
+        rows.insert(2, _level("peak, cross-fitted", "without that bias", verdict.peak))
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         note = f"mean of the last {LAST} evaluations"
-        rows.append(_derived_row("terminal", float(end.mean()), note, interval(end)))
+        rows.append(_level("terminal", note, float(end.mean()), interval(end)))
     return rows
+
+
+def _level(
+    name: str, note: str, accuracy: float, ends: tuple[float | None, float | None] = (None, None)
+) -> AccuracyRow:
+    # A level that is of no single evaluation.
+    return {
+        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": ends[0],
+        "high": ends[1], "n": None, "tokens": None, "seconds": None,
+    }  # fmt: skip
 
 
 def gain_facts(run: RunData) -> dict[str, Any] | None:
@@ -268,9 +279,8 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
     """State the gain over step 0; `measure` is the word for a mean score."""
     name = measure.capitalize()
     if facts is None:
-        return Finding(
-            "unknown", "Too few evaluations to see a gain", "A gain needs two evaluations or more."
-        )
+        text = "A gain needs two evaluations or more."
+        return Finding("unknown", "Too few evaluations to see a gain", text)
     last = facts["last"]
     text = (
         f"Held-out {measure} went from {percent(facts['before'])} before training to "
@@ -383,28 +393,3 @@ def _fall_finding(facts: Facts, measured: str, power: str, measure: str) -> Find
         f"for {LAST} evaluations yet: only more steps would show if it continues or recovers."
     )
     return Finding("bad", f"{name} was falling at the end", text, "fall")
-
-
-def _evaluation_row(run: RunData, index: int, name: str, note: str) -> AccuracyRow:
-    row, scores = run.evaluations[index], run.scores[index]
-    low, high = interval(scores)
-    return {
-        "name": name,
-        "note": note,
-        "step": row["step"],
-        "accuracy": float(scores.mean()),
-        "low": low,
-        "high": high,
-        "n": len(scores),
-        "tokens": row.get("tokens/total"),
-        "seconds": row.get("time/total"),
-    }
-
-
-def _derived_row(
-    name: str, accuracy: float, note: str, ends: tuple[float | None, float | None] = (None, None)
-) -> AccuracyRow:
-    return {
-        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": ends[0],
-        "high": ends[1], "n": None, "tokens": None, "seconds": None,
-    }  # fmt: skip

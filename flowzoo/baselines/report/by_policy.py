@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
+from flowzoo.agents.evaluation.summary import mean
 from flowzoo.agents.policy_map import role_of
 from flowzoo.aliases import MetricRow
+from flowzoo.baselines.diagnostics.checkers import Episode, Row
 from flowzoo.baselines.run.reading import RunData, read_episodes
-
-Episode = Mapping[str, Any]
 
 
 def part_name(role: str, policy: str) -> str:
@@ -63,29 +61,28 @@ def run_by_policy(run: RunData) -> RunData:
     return replace(run, rows=rows)
 
 
-def _part(call: Mapping[str, Any], split: Iterable[str]) -> Mapping[str, Any]:
+def _part(call: Row, split: Iterable[str]) -> Row:
     role = call["role"]
     return {**call, "role": part_name(role, call["policy"]) if role in split else role}
 
 
 def _measures(episodes: Sequence[Episode], split: Iterable[str]) -> dict[str, float]:
-    calls: dict[str, list[Mapping[str, Any]]] = {}
+    calls: dict[str, list[Row]] = {}
     for episode in episodes:
         for call in episode["calls"]:
             if whole_role(call["role"]) in split:
                 calls.setdefault(call["role"], []).append(call)
     row: dict[str, float] = {}
-    for part in sorted(calls):
+    for part, played in sorted(calls.items()):
+        values = {
+            "strict": [call["strict"] for call in played],
+            "role_score": [call.get("role_score") for call in played],
+            "truncated": [call["finish"] == "length" for call in played],
+            "tokens": [call.get("output_tokens") for call in played],
+        }
+        row[f"eval/calls/{part}"] = len(played)
         row |= {
-            f"eval/calls/{part}": len(calls[part]),
-            f"eval/strict/{part}": _mean(call["strict"] for call in calls[part]),
-            f"eval/role_score/{part}": _mean(call.get("role_score") for call in calls[part]),
-            f"eval/truncated/{part}": _mean(call["finish"] == "length" for call in calls[part]),
-            f"eval/tokens/{part}": _mean(call.get("output_tokens") for call in calls[part]),
+            f"eval/{name}/{part}": mean([float(value) for value in of if value is not None])
+            for name, of in values.items()
         }
     return row
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    numbers = [float(value) for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else math.nan

@@ -17,8 +17,8 @@ from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.pocket import pocket_path, read_pocket
-from flowzoo.baselines.report.findings import between, percent, points
 from flowzoo.baselines.report.run_facts import RESOLVED, run_facts
+from flowzoo.baselines.report.words import between, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
@@ -53,8 +53,16 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
     """The card of a policy of `run`; `name` is the model's."""
     facts = run_facts(run)
     start = starting_model(run, subject.policy)
-    settings = redact(_other_settings(run.settings))
+    usual = json.loads(json.dumps(vars(TrainConfig())))
+    settings = redact({k: value for k, value in run.settings.items() if usual.get(k) != value})
     choices = {name: settings.pop(name) for name in RESOLVED if name in settings}
+    base: list[str] = []
+    if subject.model is not None:
+        record = {**asdict(subject.model), "digest": subject.model.digest}
+        base = [
+            "The model that it began with, and how both speak:",
+            fence_code(json.dumps(record, indent=1, sort_keys=True), "json"),
+        ]
     lines = [
         f"---\n{metadata(run, subject, start, name)}\n---",
         f"# {escape_markdown(name)}",
@@ -69,21 +77,10 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         fence_code(json.dumps(settings, indent=1, sort_keys=True), "json"),
         "Chosen by the run, unless given:",
         fence_code(json.dumps(choices, indent=1, sort_keys=True), "json"),
-        *base_of(subject.model),
+        *base,
         "Versions: " + versions(run.provenance) + ".",
     ]
     return "\n\n".join(lines) + "\n"
-
-
-def base_of(model: ModelIdentity | None) -> list[str]:
-    """Identity of the starting weights."""
-    if model is None:
-        return []
-    record = {**asdict(model), "digest": model.digest}
-    return [
-        "The model that it began with, and how both speak:",
-        fence_code(json.dumps(record, indent=1, sort_keys=True), "json"),
-    ]
 
 
 def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:
@@ -123,17 +120,16 @@ def about(run: RunData, subject: CardSubject, start: str) -> str:
     """The first paragraph."""
     roles = [role for role, policy in run.policies.items() if policy == subject.policy]
     kind = "LoRA adapter" if subject.adapter else "model"
-    license_note = (
-        " Its license is that of the starting weights." if license_of(start) is None else ""
-    )
+    note = " Its license is that of the starting weights." if license_of(start) is None else ""
+    policy, played, workflow, task, trainer, model = map(
+        escape_markdown,
+        (subject.policy, ", ".join(roles) or "its roles", str(run.settings.get("workflow")),
+         run.task, algorithm(run), start),
+    )  # fmt: skip
     return (
-        f"A {kind} trained with flowzoo: the policy "
-        f"{escape_markdown(subject.policy)}, which plays "
-        f"{escape_markdown(', '.join(roles) or 'its roles')} of the workflow "
-        f"{escape_markdown(str(run.settings.get('workflow')))} on the task "
-        f"{escape_markdown(run.task)}. Trained with {escape_markdown(algorithm(run))} from "
-        f"{escape_markdown(start)}; these are the weights "
-        f"after step {subject.step}.{license_note}"
+        f"A {kind} trained with flowzoo: the policy {policy}, which plays {played} of the workflow "
+        f"{workflow} on the task {task}. Trained with {trainer} from {model}; these are the "
+        f"weights after step {subject.step}.{note}"
     )
 
 
@@ -181,11 +177,9 @@ def verdict(finding: Mapping[str, Any]) -> str:
 
 def starting_model(run: RunData, policy: str) -> str:
     """Starting weights of a policy, as the settings name them."""
-    for entry in run.settings.get("models") or ():
-        name, _, path = str(entry).partition("=")
-        if name == policy:
-            return path
-    return str(run.settings.get("model", "pocket"))
+    models = (str(entry).partition("=") for entry in run.settings.get("models") or ())
+    weights = next((path for name, _, path in models if name == policy), None)
+    return str(run.settings.get("model", "pocket")) if weights is None else weights
 
 
 def license_of(start: str) -> str | None:
@@ -209,11 +203,6 @@ def license_of(start: str) -> str | None:
         return None  # the metadata are not a mapping
     name = metadata.get("license")
     return name if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) else None
-
-
-def _other_settings(settings: Mapping[str, object]) -> dict[str, Any]:
-    usual = json.loads(json.dumps(vars(TrainConfig())))
-    return {name: value for name, value in settings.items() if usual.get(name) != value}
 
 
 def versions(provenance: Mapping[str, Any]) -> str:

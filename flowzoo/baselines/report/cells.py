@@ -50,19 +50,12 @@ class FallenRuns(TypedDict):
     p_value: float
 
 
-class SeedAlarm(TypedDict):
-    """Title of a problem with the seeds that have it."""
-
-    title: str
-    seeds: list[int]
-
-
 class CellAlarms(TypedDict):
-    """Problems of a cell's runs, and the number of runs without any."""
+    """Problems of a cell's runs by `title` with their `seeds`, and the number of `clean` runs."""
 
     of: int
     clean: int
-    broken: list[SeedAlarm]
+    broken: list[dict[str, str | list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +82,18 @@ class CellData:
             return self.task
         return Path(str(value)).name if name == "model" else str(value)
 
+    @property
+    def gains(self) -> list[float]:
+        """Last minus first accuracy of every run."""
+        return [float(run.scores[-1].mean() - run.scores[0].mean()) for run in self.runs]
+
     def item_means(self, evaluations: slice) -> Floats:
         """Mean over seeds and over some evaluations, (items,)."""
         return np.mean([run.scores[evaluations].mean(axis=0) for run in self.runs], axis=0)
+
+    def level(self, evaluations: slice) -> float:
+        """Mean over seeds of the accuracy over some evaluations."""
+        return float(np.mean([run.scores[evaluations].mean() for run in self.runs]))
 
 
 def group_cells(runs: Sequence[RunData]) -> list[CellData]:
@@ -100,28 +102,21 @@ def group_cells(runs: Sequence[RunData]) -> list[CellData]:
     # finished runs count; a cell of unfinished ones stays in the list without runs.
     groups: dict[str, list[RunData]] = {}
     for run in runs:
-        groups.setdefault(_configuration(run), []).append(run)
+        settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
+        if settings.get("token_budget") and is_control(settings.get("workflow")):
+            # The budget differs by seed, so the folder tells cells apart.
+            settings["token_budget"] = cell_label(run.folder)
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     cells: list[CellData] = []
     for members in groups.values():
         members.sort(key=lambda run: run.settings.get("seed", 0))
         done = [run for run in members if run.summary is not None and len(run.evaluations) > 1]
         left = [run for run in members if run not in done]
-        cells.append(CellData(_name(members), members[0].settings, done, left, members[0].task))
+        path = Path(members[0].name)
+        path = path.parent if path.name.startswith("seed-") else path
+        settings = members[0].settings
+        cells.append(CellData(path.as_posix(), settings, done, left, members[0].task))
     return cells
-
-
-def _configuration(run: RunData) -> str:
-    settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
-    if settings.get("token_budget") and is_control(settings.get("workflow")):
-        # The budget differs by seed, so the folder tells cells apart.
-        settings["token_budget"] = cell_label(run.folder)
-    return json.dumps(settings, sort_keys=True)
-
-
-def _name(runs: Sequence[RunData]) -> str:
-    # the folder above `seed-N` folders, else the run
-    path = Path(runs[0].name)
-    return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
 
 def cell_facts(cell: CellData, notes: Notes) -> CellFacts:
@@ -133,39 +128,36 @@ def cell_facts(cell: CellData, notes: Notes) -> CellFacts:
         "unfinished": len(cell.unfinished),
         "pages": {},
     }
+    facts["alarms"] = alarms(cell, notes)
     if not cell.runs or len({run.scores.shape[1] for run in cell.runs}) > 1:
         reason = "its seeds have different numbers of items" if cell.runs else "no finished run"
         no_falls = {"runs": 0, "of": 0, "seeds": [], "p_value": 1.0}
         no_cliff = {"verdict": None, "why": reason}
-        return facts | {
-            "gain": None, "cliff": no_cliff, "fell": no_falls, "alarms": alarms(cell, notes),
-            "captures": [],
-        }  # fmt: skip
+        return facts | {"gain": None, "cliff": no_cliff, "fell": no_falls, "captures": []}
     cliff, reason = cliff_of(cell.runs)
-    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in cell.runs]
-    gain = paired_gain(
-        cell.item_means(slice(0, 1)).tolist(), cell.item_means(slice(-1, None)).tolist()
-    )
-    mean, low, high = mean_over_seeds(gains)
+    first, last = cell.item_means(slice(0, 1)), cell.item_means(slice(-1, None))
+    gain = paired_gain(first.tolist(), last.tolist())
+    mean, low, high = mean_over_seeds(cell.gains)
+    enough = min(len(run.steps) for run in cell.runs) >= ENOUGH
+    policies = cell.runs[0].policies
     return facts | {
         "items": gain.n,
         "evaluations": len(cell.runs[0].steps),
         "gain": gain._asdict(),
-        "gain_seeds": {"mean": mean, "low": low, "high": high, "values": gains},
-        "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
-        "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
-        "terminal": _terminal(cell),
+        "gain_seeds": {"mean": mean, "low": low, "high": high, "values": cell.gains},
+        "base": cell.level(slice(0, 1)),
+        "last": cell.level(slice(-1, None)),
+        "terminal": cell.level(slice(-LAST, None)) if enough else None,
         "cliff": cliff_facts(cliff, reason, more_evaluations(cell.runs[0])),
         "fell": _fallen_runs(cell, notes),
-        "alarms": alarms(cell, notes),
         "captures": captures(cell, notes),
-        "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
+        "shares": len(set(policies.values())) < len(policies),
         "tokens": _mean(cell, "tokens/total"),
         "minutes": _mean(cell, "time/total") / 60,
         "courses": [
             [
-                [step, float(level)]
-                for step, level in zip(run.steps, run.scores.mean(axis=1), strict=True)
+                [step, level]
+                for step, level in zip(run.steps, run.scores.mean(axis=1).tolist(), strict=True)
             ]
             for run in cell.runs
         ],
@@ -174,43 +166,43 @@ def cell_facts(cell: CellData, notes: Notes) -> CellFacts:
 
 def captures(cell: CellData, notes: Notes) -> list[CaptureCount]:
     """Number of seeds with a capture, of those tested, by pair of roles of a shared policy."""
-    counts: dict[tuple[str, str], list[int]] = {}
+    counts: dict[tuple[str, str], CaptureCount] = {}
     for run in cell.runs:
         for verdict in notes.get(run.name, {"captures": ()})["captures"]:
             for pair in verdict["pairs"]:
-                count = counts.setdefault((pair["by"], pair["of"]), [0, 0])
-                count[0] += int(pair["captured"])
-                count[1] += 1
-    return [
-        {"by": by, "of": of, "captured": captured, "tested": tested}
-        for (by, of), (captured, tested) in counts.items()
-    ]
+                by, of = pair["by"], pair["of"]
+                empty: CaptureCount = {"by": by, "of": of, "captured": 0, "tested": 0}
+                count = counts.setdefault((by, of), empty)
+                count["captured"] += int(pair["captured"])
+                count["tested"] += 1
+    return list(counts.values())
 
 
 def _fallen_runs(cell: CellData, notes: Notes) -> FallenRuns:
-    judged = [run for run in cell.runs if run.name in notes]
-    judged = [run for run in judged if notes[run.name]["cliff"]["verdict"] is not None]
-    fell = [run for run in judged if notes[run.name]["cliff"]["verdict"] in FELL]
-    return {
-        "runs": len(fell),
-        "of": len(judged),
-        "seeds": [int(run.settings.get("seed", 0)) for run in fell],
-        "p_value": at_least(len(fell), len(judged), FALSE_FALLS),
-    }
+    verdicts = [
+        (seed, notes[run.name]["cliff"]["verdict"])
+        for seed, run in zip(cell.seeds, cell.runs, strict=True)
+        if run.name in notes and notes[run.name]["cliff"]["verdict"] is not None
+    ]
+    seeds = [seed for seed, verdict in verdicts if verdict in FELL]
+    chance = at_least(len(seeds), len(verdicts), FALSE_FALLS)
+    return {"runs": len(seeds), "of": len(verdicts), "seeds": seeds, "p_value": chance}
 
 
 def alarms(cell: CellData, notes: Notes) -> CellAlarms:
     """Seeds with each problem (`broken`), and number of runs without any (`clean`)."""
-    judged = [run for run in cell.runs if run.name in notes]
+    titles = [
+        (seed, notes[run.name].get("alarms", ()))
+        for seed, run in zip(cell.seeds, cell.runs, strict=True)
+        if run.name in notes
+    ]
     broken: dict[str, list[int]] = {}
-    for run in judged:
-        for title in notes[run.name].get("alarms", ()):
-            broken.setdefault(title, []).append(int(run.settings.get("seed", 0)))
-    clean = sum(not notes[run.name].get("alarms") for run in judged)
+    for seed, title in ((seed, title) for seed, of_run in titles for title in of_run):
+        broken.setdefault(title, []).append(seed)
     order = sorted(broken.items(), key=lambda item: (-len(item[1]), item[0]))
     return {
-        "of": len(judged),
-        "clean": clean,
+        "of": len(titles),
+        "clean": sum(not of_run for _, of_run in titles),
         "broken": [{"title": title, "seeds": seeds} for title, seeds in order],
     }
 
@@ -228,12 +220,6 @@ def same_problems(first: CellData, second: CellData) -> bool:
     """True if two cells were evaluated on the same problems."""
     sets = [cell.runs[0].problem_set for cell in (first, second)]
     return bool(sets[0]) and sets[0] == sets[1]
-
-
-def _terminal(cell: CellData) -> float | None:
-    if min(len(run.steps) for run in cell.runs) < ENOUGH:
-        return None
-    return float(np.mean([run.scores[-LAST:].mean() for run in cell.runs]))
 
 
 def _mean(cell: CellData, metric: str) -> float:

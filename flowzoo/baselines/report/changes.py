@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.agents.evaluation.summary import mean
 from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.checkers import Episode, Row
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
-from flowzoo.baselines.diagnostics.skills import own_score
+from flowzoo.baselines.diagnostics.roles import own_score
 from flowzoo.baselines.report.accuracy import FINE
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    FindingLevel,
-    RunFindings,
-    join_words,
-    percent,
-    pluralize,
-    points,
-)
+from flowzoo.baselines.report.findings import TEAM, Facts, Finding, FindingLevel, RunFindings
+from flowzoo.baselines.report.words import join_words, percent, pluralize, points
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.baselines.stats import POWER
 
@@ -51,66 +45,48 @@ def roles(run: RunData, facts: Facts) -> RunFindings:
     return RunFindings({"changes": changes}, [finding])
 
 
-def _call_measures(episode: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[float, ...]:
-    score, tokens = own_score(episode, call), call.get("output_tokens")
-    return (
-        math.nan if score is None else score,
-        math.nan if score is None or call.get("turn", 0) else score,
-        float(bool(call.get("strict"))),
-        float(bool(call.get("lenient"))),
-        float(call.get("finish") == "length"),
-        math.nan if tokens is None else float(tokens),
-    )
+def call_measures(episode: Episode, call: Row) -> dict[str, float | None]:
+    """`MEASURES` of one saved call."""
+    score = own_score(episode, call)
+    return {
+        "role_score": score,
+        "opening": None if call.get("turn", 0) else score,
+        "strict": bool(call.get("strict")),
+        "lenient": bool(call.get("lenient")),
+        "truncated": call.get("finish") == "length",
+        "tokens": call.get("output_tokens"),
+    }
 
 
-def team_measures(episode: Mapping[str, Any]) -> tuple[float, ...]:
-    """`TEAM_MEASURES` of one saved episode; NaN if its facts lack them."""
-    score, facts = float(episode["score"]), episode.get("facts", {})
+def team_measures(episode: Episode) -> dict[str, float | None]:
+    """`TEAM_MEASURES` of one saved episode; None if its facts lack them."""
+    score, facts = episode["score"], episode.get("facts", {})
     candidate, first = facts.get("any_correct"), facts.get("first_correct")
-    return (
-        math.nan if candidate is None else float(candidate),
-        score if candidate else math.nan,
-        math.nan if first is None else float(first),
-        score if first else math.nan,
-        score if first is not None and not first else math.nan,
-    )
+    return {
+        "any_correct": candidate,
+        "picked": score if candidate else None,
+        "first_correct": first,
+        "kept": score if first else None,
+        "repaired": None if first is None or first else score,
+    }
 
 
-def _means(
-    rows: Iterable[tuple[str, str, tuple[float, ...]]],
-    roles: Sequence[str],
-    problems: Sequence[str],
-    measures: int,
-) -> Floats:
-    # Of rows of role, problem and measures: (roles, problems, measures); NaN: no row has it.
-    sums = np.zeros((len(roles), len(problems), measures))
-    counts = np.zeros_like(sums)
-    role_index = {role: index for index, role in enumerate(roles)}
-    problem_index = {problem: index for index, problem in enumerate(problems)}
-    for role, problem, measured in rows:
-        if role in role_index and problem in problem_index:
-            cell, values = (role_index[role], problem_index[problem]), np.array(measured)
-            finite = np.isfinite(values)
-            sums[cell] += np.where(finite, values, 0)
-            counts[cell] += finite
-    with np.errstate(invalid="ignore"):
-        return sums / counts
-
-
-def _team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Floats:
-    rows = (("", episode["problem"], team_measures(episode)) for episode in episodes)
-    return _means(rows, [""], problems, len(TEAM_MEASURES))
-
-
-def _role_means(
-    episodes: Sequence[Mapping[str, Any]], roles: Sequence[str], problems: Sequence[str]
-) -> Floats:
-    rows = (
-        (call["role"], episode["problem"], _call_measures(episode, call))
-        for episode in episodes
-        for call in episode["calls"]
-    )
-    return _means(rows, roles, problems, len(MEASURES))
+def _problem_means(
+    episodes: Sequence[Episode], problems: Sequence[str]
+) -> dict[tuple[str, str], Floats]:
+    # By role ("": the team) and measure, (problems,); NaN: no reply to the problem has it.
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for episode in episodes:
+        calls = ((call["role"], call_measures(episode, call)) for call in episode["calls"])
+        for role, measures in ((TEAM, team_measures(episode)), *calls):
+            for name, value in measures.items():
+                if value is not None and math.isfinite(value):
+                    of_problem = values.setdefault((role, name), {})
+                    of_problem.setdefault(episode["problem"], []).append(float(value))
+    return {
+        key: np.array([mean(of_problem.get(problem, ())) for problem in problems])
+        for key, of_problem in values.items()
+    }
 
 
 def split_peak(scores: Floats) -> tuple[Mask, int]:
@@ -136,22 +112,24 @@ def role_changes(run: RunData) -> dict[str, Any]:
     if missing:
         return {"rows": [], "why": f"the episodes of the evaluations at {missing} are missing"}
     episodes = {index: by_policy(run, read_episodes(files[steps[index]])) for index in needed}
-    names = run_by_policy(run).roles
     problems = list(dict.fromkeys(episode["problem"] for episode in episodes[0]))
     if len(problems) != scores.shape[1]:
         return {"rows": [], "why": "the saved episodes do not match the held-out scores"}
-    role_levels = {i: _role_means(rows, names, problems) for i, rows in episodes.items()}
-    team_levels = {i: _team_means(rows, problems) for i, rows in episodes.items()}
+    means = {index: _problem_means(rows, problems) for index, rows in episodes.items()}
     calls = (call for rows in episodes.values() for episode in rows for call in episode["calls"])
     repeated = {call["role"] for call in calls if call.get("turn", 0)}
-    measures = [
-        *_levels([""], TEAM_MEASURES, team_levels, half, peak, last),
+    skills = ("role_score", "opening")
+    names = [
+        *((TEAM, name) for name in TEAM_MEASURES),
         *(
-            level
-            for level in _levels(names, MEASURES, role_levels, half, peak, last)
-            if (level.measure != "opening" or level.role in repeated)
-            and not (run.pays and level.measure in ("role_score", "opening"))
+            (role, name)
+            for role in run_by_policy(run).roles
+            for name in MEASURES
+            if (name != "opening" or role in repeated) and not (run.pays and name in skills)
         ),
+    ]
+    measures = [
+        level for key in names if (level := _levels(key, means, half, peak, last)) is not None
     ]
     z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(measures))))
     rows = [_row(level, z, rising=peak == end) for level in measures]
@@ -178,25 +156,21 @@ class RoleMeasure(NamedTuple):
 
 
 def _levels(
-    roles: Sequence[str],
-    names: Sequence[str],
-    means: Mapping[int, Floats],
+    key: tuple[str, str],
+    means: Mapping[int, Mapping[tuple[str, str], Floats]],
     half: Mask,
     peak: int,
     last: Sequence[int],
-) -> list[RoleMeasure]:
-    top = np.where(half[None, :, None], means[peak], np.nan)
+) -> RoleMeasure | None:
+    nothing = np.full(len(half), np.nan)
+    base, top = means[0].get(key, nothing), means[peak].get(key, nothing)
     # A problem counts at the end by the last evaluations in which it has the measure.
-    ends = np.stack([means[index] for index in last])
+    ends = np.stack([means[index].get(key, nothing) for index in last])
     finite = np.isfinite(ends)
     with np.errstate(invalid="ignore"):
         end = np.where(finite, ends, 0).sum(axis=0) / finite.sum(axis=0)
-    levels = [
-        RoleMeasure(role, name, means[0][row, :, column], top[row, :, column], end[row, :, column])
-        for row, role in enumerate(roles)
-        for column, name in enumerate(names)
-    ]
-    return [level for level in levels if np.isfinite(level.base + level.peak + level.end).sum() > 1]
+    measure = RoleMeasure(*key, base, np.where(half, top, np.nan), end)
+    return measure if np.isfinite(measure.base + measure.peak + end).sum() > 1 else None
 
 
 class MeasureChange(TypedDict):
@@ -243,27 +217,26 @@ def _row(levels: RoleMeasure, z: float, *, rising: bool) -> RoleChange:
 
 
 def _paired_change(before: Floats, after: Floats, z: float, most: float) -> PairedChange:
-    # No difference is larger than `most`: of shares 1.
     both = np.isfinite(before + after)
-    change = difference(after - before, z)
-    low, high = change["low"], change["high"]
-    if low is not None and high is not None:
-        change["low"], change["high"] = max(-most, low), min(most, high)
+    change = difference(after - before, z, most)
     return {**change, "before": float(before[both].mean()), "after": float(after[both].mean())}
 
 
-def difference(values: Floats, z: float) -> MeasureChange:
-    """Mean of the finite paired differences (problems,), and its interval at `z`."""
+def difference(values: Floats, z: float, most: float) -> MeasureChange:
+    """Mean of the finite paired differences (problems,), and its interval at `z`.
+
+    No difference is larger than `most`: of shares 1.
+    """
     # No interval if no problem differs: the data do not show how many would.
     both = values[np.isfinite(values)]
-    if len(both) and not both.any():
-        return {"mean": 0.0, "low": None, "high": None, "n": len(both)}
-    if len(both) < 2:
-        return {"mean": None, "low": None, "high": None, "n": len(both)}
+    if len(both) < 2 or not both.any():
+        level = 0.0 if len(both) and not both.any() else None
+        return {"mean": level, "low": None, "high": None, "n": len(both)}
     # Student's quantile from the normal one, first order: Fisher and Cornish 1960.
     quantile = z + (z**3 + z) / (4 * (len(both) - 1))
-    mean, half = float(both.mean()), quantile * float(both.std(ddof=1)) / math.sqrt(len(both))
-    return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(both)}
+    middle, half = float(both.mean()), quantile * float(both.std(ddof=1)) / math.sqrt(len(both))
+    low, high = max(-most, middle - half), min(most, middle + half)
+    return {"mean": middle, "low": low, "high": high, "n": len(both)}
 
 
 def role_finding(
@@ -339,26 +312,31 @@ def _detectable(change: Facts) -> float:
     return 1.28 * (change["high"] - change["low"]) / 2
 
 
+_TEAM_PHRASES = {
+    "any_correct": ("A right candidate was there in", "the"),
+    "picked": ("With a right candidate, the team answered right in", "the"),
+    "first_correct": ("The first attempt was right in", "the"),
+    "kept": ("A right first attempt was still right at the end in", "these"),
+    "repaired": ("A wrong first attempt was right at the end in", "these"),
+}
+
+
 def _team_losses(rows: Sequence[Facts]) -> list[str]:
-    phrases = {
-        "any_correct": ("A right candidate was there in", "of the episodes"),
-        "picked": ("With a right candidate, the team answered right in", "of the episodes"),
-        "first_correct": ("The first attempt was right in", "of the episodes"),
-        "kept": ("A right first attempt was still right at the end in", "of these episodes"),
-        "repaired": ("A wrong first attempt was right at the end in", "of these episodes"),
-    }
     sentences: list[str] = []
     for row in rows:
         change = row["from_peak"]
-        if row["measure"] in phrases and change_sign(change) < 0:
-            start, end = phrases[row["measure"]]
+        if row["measure"] in _TEAM_PHRASES and change_sign(change) < 0:
+            start, which = _TEAM_PHRASES[row["measure"]]
             sentences.append(
-                f"{start} {percent(change['before'])} {end} at the peak and in "
-                f"{percent(change['after'])} at the end "
-                f"({points(change['mean'], sign=True)} points, interval "
-                f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+                f"{start} {percent(change['before'])} of {which} episodes at the peak and in "
+                f"{percent(change['after'])} at the end ({_change_text(change)})."
             )
     return sentences
+
+
+def _change_text(change: Facts) -> str:
+    mean, low, high = (points(change[name], sign=True) for name in ("mean", "low", "high"))
+    return f"{mean} points, interval {low} to {high}"
 
 
 def change_sign(change: Facts) -> int:
@@ -373,24 +351,22 @@ def _loss(row: Facts) -> str:
     scope = " in its first reply of an episode" if row["measure"] == "opening" else ""
     return (
         f"The own accuracy of {row['role']}{scope} went from {percent(change['before'])} to "
-        f"{percent(change['after'])} ({points(change['mean'], sign=True)} points, interval "
-        f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+        f"{percent(change['after'])} ({_change_text(change)})."
     )
 
 
 def _form(rows: Sequence[Facts], role: str) -> str:
     names = {
-        "strict": "the share of its replies that the strict parser reads",
-        "truncated": "the share of its replies cut off by the length limit",
+        "strict": ("the share of its replies that the strict parser reads", -1),
+        "truncated": ("the share of its replies cut off by the length limit", 1),
     }
     parts: list[str] = []
     for row in rows:
-        change, worse = row["from_peak"], -1 if row["measure"] == "strict" else 1
-        if row["role"] == role and row["measure"] in names and change_sign(change) == worse:
-            parts.append(
-                f"{names[row['measure']]} went from {percent(change['before'])} to "
-                f"{percent(change['after'])}"
-            )
+        name, worse = names.get(row["measure"], ("", 0))
+        change = row["from_peak"]
+        if row["role"] == role and name and change_sign(change) == worse:
+            levels = f"{percent(change['before'])} to {percent(change['after'])}"
+            parts.append(f"{name} went from {levels}")
     if not parts:
         return (
             f"Readability and truncation of {role} did not become significantly worse: as far as "

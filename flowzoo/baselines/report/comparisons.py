@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -18,16 +19,20 @@ from flowzoo.errors import DataError
 from flowzoo.files import read_json
 
 MIN_SEEDS = 3  # seeds on each side below which no claim is made
+_NOT_COMPARED = {"sharing", "seed", "out", "threads"}
 
 
 def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
     """Pairs of a cell with shared and one with isolated policies that differ in nothing else."""
+
+    def base_settings(cell: CellData) -> dict[str, object]:
+        return {name: cell.settings[name] for name in cell.settings.keys() - _NOT_COMPARED}
+
     return [
         (cell, other)
-        for cell in cells
-        for other in cells
-        if cell.axis("sharing") == "shared" and other.axis("sharing") == "isolated"
-        and cell.runs and other.runs and _only_sharing(cell, other)
+        for cell, other in product(cells, cells)
+        if (cell.axis("sharing"), other.axis("sharing")) == ("shared", "isolated")
+        and cell.runs and other.runs and base_settings(cell) == base_settings(other)
     ]  # fmt: skip
 
 
@@ -110,12 +115,6 @@ def claim(seeds: Sequence[int], low: float | None, high: float | None) -> str:
     return "lower" if high < 0 else "cannot be told apart"
 
 
-def _only_sharing(first: CellData, second: CellData) -> bool:
-    skipped = ("sharing", "seed", "out", "threads")
-    names = {*first.settings, *second.settings} - {*skipped}
-    return all(first.settings.get(name) == second.settings.get(name) for name in names)
-
-
 def against_controls(cells: Sequence[CellData]) -> list[ControlRow]:
     """Rows of a workflow's cell and every control of its task and model, one per equal budget."""
     # A workflow's last evaluation is compared with the control's first one after as many training
@@ -123,26 +122,26 @@ def against_controls(cells: Sequence[CellData]) -> list[ControlRow]:
     # last policy at equal inference. A control that never reached the tokens is compared at its
     # end.
     rows: list[ControlRow] = []
-    for cell in cells:
-        for control in cells:
-            same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
-            pairs = by_seed(control, cell)
-            kinds = [is_control(side.settings.get("workflow")) for side in (control, cell)]
-            if kinds == [True, False] and same and pairs:
-                rows.append(_at_equal_tokens(control, cell, pairs))
-                rows += _at_equal_inference(control, cell, pairs)
+    for cell, control in product(cells, cells):
+        same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
+        pairs = by_seed(control, cell)
+        kinds = [is_control(side.settings.get("workflow")) for side in (control, cell)]
+        if kinds == [True, False] and same and pairs:
+            rows.append(_at_equal_tokens(control, cell, pairs))
+            rows += _at_equal_inference(control, cell, pairs)
     return rows
 
 
 def _at_equal_tokens(
     control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
 ) -> ControlRow:
-    totals = [run.evaluations[-1].get("tokens/total", np.inf) for _, run in pairs]
     reached = [
-        equal_tokens(single, total) for (single, _), total in zip(pairs, totals, strict=True)
+        equal_tokens(single, run.evaluations[-1].get("tokens/total", np.inf))
+        for single, run in pairs
     ]
-    enough = None not in reached
-    ends = [index if index is not None and enough else -1 for index in reached]
+    ends = [index for index in reached if index is not None]
+    enough = len(ends) == len(pairs)
+    ends = ends if enough else [-1] * len(pairs)
     runs = [(single, run, index) for (single, run), index in zip(pairs, ends, strict=True)]
     sides = (
         Side(control.name, [single.scores[index] for single, _, index in runs]),
@@ -162,11 +161,12 @@ def _at_equal_inference(
     rows: list[ControlRow] = []
     files = {single.name: _votes(single) for single, _ in pairs}
     for match in MATCHES:
-        voted: list[tuple[Mapping[str, Any], Floats]] = []
-        for single, run in pairs:
-            record = files[single.name].get(run_label(run.folder))
-            if record is not None and match in record["votes"]:
-                voted.append((record["votes"][match], run.scores[-1]))
+        voted = [
+            (record["votes"][match], run.scores[-1])
+            for single, run in pairs
+            if (record := files[single.name].get(run_label(run.folder)))
+            and match in record["votes"]
+        ]
         if not voted:
             continue
         sides = (
@@ -223,13 +223,9 @@ def compared_budgets(
 ) -> list[ComparedBudgets]:
     """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`."""
     # Two cells that differ in the sharing of policies alone are compared, too.
-    rows: list[ComparedBudgets] = []
-    for shared, isolated in sharing_pairs(cells):
-        ends = [(left, right, -1) for left, right in by_seed(shared, isolated)]
-        costs = budgets(ends)
-        if costs is not None:
-            rows.append({"one": shared.name, "other": isolated.name, **costs})
-    for row in controls:
-        if row["parity"] is not None:
-            rows.append({"one": row["one"], "other": row["other"], **row["parity"]})
-    return rows
+    compared = [
+        (shared.name, isolated.name, budgets([(*pair, -1) for pair in by_seed(shared, isolated)]))
+        for shared, isolated in sharing_pairs(cells)
+    ]
+    compared += [(row["one"], row["other"], row["parity"]) for row in controls]
+    return [{"one": first, "other": second, **costs} for first, second, costs in compared if costs]

@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flowzoo.baselines.diagnostics.cliff import FELL
-from flowzoo.baselines.diagnostics.skills import GIVEN
+from flowzoo.baselines.diagnostics.roles import GIVEN
 from flowzoo.baselines.report.accuracy import is_gain, is_unchanged
 from flowzoo.baselines.report.by_policy import policy_of
 from flowzoo.baselines.report.changes import change_sign
-from flowzoo.baselines.report.findings import Facts, Finding, metric_series, percent
+from flowzoo.baselines.report.findings import Facts, Finding, metric_series
 from flowzoo.baselines.report.health import KL
-from flowzoo.baselines.report.moments import run_moment
-from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE
+from flowzoo.baselines.report.roles import COLLAPSED
+from flowzoo.baselines.report.transcripts import run_moment
+from flowzoo.baselines.report.words import percent
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.why.words import FUNCTIONS, cause_words, explanation_lines
 from flowzoo.errors import DataError
@@ -27,14 +28,14 @@ SHOWN_LEVELS = ("bad", "warn")
 Settings = Sequence[Sequence[str]]
 """Names and values of settings that differ from the defaults."""
 BROKEN_ROLE = (
-    "never read", "lost form", "loops", "fits no prompt", *COLLAPSED, BORN, ONE_PLACE,
+    "never read", "lost form", "loops", "fits no prompt", *COLLAPSED, "never judges", "one place",
     "never right", "lost skill", "nobody asks", "says the same", "a copy",
 )  # fmt: skip
 """Codes of findings that name a role, the plainest evidence first."""
 SHOWN = tuple(code for code in BROKEN_ROLE if code != "lost skill")
 READABLE = 0.9
 STILL = 0.1  # share of the largest movement below which a policy did not cause the fall
-UNABLE = ("never read", "never right", BORN)
+UNABLE = ("never read", "never right", "never judges")
 """Codes of findings that a model could never do its role's job."""
 
 
@@ -91,7 +92,7 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
         what += ", which may be chance"
     warned = any(finding.level == "warn" for finding in findings)
     what += "." if warned else ", and no test found a fault."
-    noted = [f.title for f in findings if f.level == "warn" or f.code == ONE_PLACE]
+    noted = [f.title for f in findings if f.level == "warn" or f.code == "one place"]
     titles = [f" {title[0].upper()}{title[1:]}." for title in noted]
     verb = "is" if len(undecided) == 1 else "are"
     rest = f" {len(undecided)} of the questions below {verb} open." if undecided else ""
@@ -108,23 +109,17 @@ def _role(run: RunData, facts: Facts, bad: Sequence[Finding]) -> str:
     roles = [finding.role for finding in sorted(named, key=lambda finding: ranks[finding.code])]
     roles = [*([str(facts["blamed"])] if facts.get("blamed") else []), *roles]
     if not roles:
-        return _answering(run, bad)
+        # The role that answers from others' work, where a workflow ended worse than they.
+        worse = any(finding.code == "worse" for finding in bad)
+        return next((role for role in run.roles if worse and role in GIVEN), "")
     if {finding.code for finding in named if finding.role == roles[0]} & set(UNABLE):
         return roles[0]
     # A policy that hardly moved cannot have unlearned anything: its role suffers from another.
-    moves = {role: _movement(run, role) for role in roles}
+    series = metric_series(run, KL)  # nats per token of every iteration
+    moves = {
+        role: sum(value for _, value in series.get(policy_of(run, role), ())) for role in roles
+    }
     return next(role for role in roles if moves[role] >= STILL * max(moves.values()))
-
-
-def _answering(run: RunData, bad: Sequence[Finding]) -> str:
-    """The role that answers from others' work, where a workflow ended worse than they."""
-    worse = any(finding.code == WORSE for finding in bad)
-    return next((role for role in run.roles if worse and role in GIVEN), "")
-
-
-def _movement(run: RunData, role: str) -> float:
-    """Divergences of the iterations of a role's policy, added up, in nats per token."""
-    return sum(value for _, value in metric_series(run, KL).get(policy_of(run, role), ()))
 
 
 def _window(run: RunData, facts: Facts, bad: Sequence[Finding]) -> tuple[int, int]:

@@ -9,8 +9,8 @@ from typing import TypedDict
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
 from flowzoo.baselines.report.findings import TEAM
-from flowzoo.baselines.report.moments import Moment, run_moment
 from flowzoo.baselines.report.run_facts import CODES
+from flowzoo.baselines.report.transcripts import Moment, run_moment
 from flowzoo.baselines.run.reading import cell_label
 from flowzoo.errors import DataError, unknown
 from flowzoo.files import read_json
@@ -92,62 +92,45 @@ def failure_facts(
         if rows:
             facts.append(
                 {
-                    "name": failure.name,
-                    "title": failure.title,
-                    "role": failure.role,
-                    "metric": failure.metric,
-                    "rule": failure.rule,
-                    "called_by": list(failure.called_by),
-                    "cells": rows,
+                    "name": failure.name, "title": failure.title, "role": failure.role,
+                    "metric": failure.metric, "rule": failure.rule,
+                    "called_by": list(failure.called_by), "cells": rows,
                     "moment": _moment(failure, rows, by_name),
                 }
-            )
+            )  # fmt: skip
     return facts
 
 
 def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> FailureCounts:
+    calling = {(role, code) for role in (TEAM, failure.role) for code in failure.called_by}
     there: list[int] = []
     called: list[int] = []
     untold: list[int] = []
-    ends: list[list[float | None]] = []
-    for run in cell.runs:
-        seed, rows = int(run.settings.get("seed", 0)), run.evaluations
-        holds = failure.there(rows)
+    for seed, run in zip(cell.seeds, cell.runs, strict=True):
+        holds = failure.there(run.evaluations)
         if holds is None:
             untold.append(seed)
         if holds:
             there.append(seed)
-        codes = {(role, code) for role, code in notes.get(run.name, {}).get("codes", ())}
-        calling = {(role, code) for role in (TEAM, failure.role) for code in failure.called_by}
-        if codes & calling:
+        if calling & {(role, code) for role, code in notes.get(run.name, {}).get("codes", ())}:
             called.append(seed)
-        ends.append([row.get(failure.metric) for row in rows])
-    seeds = cell.seeds
-    clean = [seed for seed in seeds if seed not in {*there, *called, *untold}]
     return {
-        "cell": cell_label(cell.runs[0].folder),
-        "seeds": seeds,
-        "there": there,
-        "called": called,
-        "untold": untold,
-        "clean": clean,
-        "courses": ends,
+        "cell": cell_label(cell.runs[0].folder), "seeds": cell.seeds,
+        "there": there, "called": called, "untold": untold,
+        "clean": [seed for seed in cell.seeds if seed not in {*there, *called, *untold}],
+        "courses": [[row.get(failure.metric) for row in run.evaluations] for run in cell.runs],
         "steps": cell.runs[0].steps,
-    }
+    }  # fmt: skip
 
 
 def _moment(
     failure: FailureMode, rows: Sequence[FailureCell], cells: Mapping[str, CellData]
 ) -> FailureMoment | None:
-    for row in rows:
-        if row["part"] != "shows":
-            continue
-        for run in cells[row["cell"]].runs:
-            index = failure.since(run.evaluations)
-            if index is None:
-                continue
-            moment = run_moment(failure.role, run, index - 1, index)
-            if moment is not None:
-                values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
-                return FailureMoment(**moment, run=run.name, values=values[index - 1 : index + 1])
+    runs = [run for row in rows if row["part"] == "shows" for run in cells[row["cell"]].runs]
+    for run in runs:
+        index = failure.since(run.evaluations)
+        moment = None if index is None else run_moment(failure.role, run, index - 1, index)
+        if index is not None and moment is not None:
+            values = [row.get(failure.metric) for row in run.evaluations[index - 1 : index + 1]]
+            return FailureMoment(**moment, run=run.name, values=values)
     return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.diagnostics.capture import ODDS, WINDOW, find_captures
+from flowzoo.baselines.diagnostics.checkers import Episode
 from flowzoo.baselines.diagnostics.forms import feature_rows
+from flowzoo.baselines.diagnostics.roles import role_calls
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -21,10 +24,9 @@ from flowzoo.baselines.report.findings import (
     RunFindings,
     Series,
     metric_series,
-    percent,
 )
+from flowzoo.baselines.report.words import percent
 from flowzoo.baselines.run.reading import RunData, read_episodes
-from flowzoo.envs.records import Call
 
 MOST_REPLIES = 400
 """Replies of a role in a permutation test, evenly spaced; more would only take longer."""
@@ -34,7 +36,12 @@ CURVE_FROM = 3  # probes that a third of a run must have for its own estimate
 def captures(run: RunData, _: Facts) -> RunFindings:
     """Report capture of one role by another under a shared policy."""
     facts = capture_facts(run)
-    return RunFindings({"captures": facts}, _capture_findings(facts))
+    several = [capture for capture in facts if len(capture["roles"]) > 1]
+    findings = [capture_finding(capture) for capture in several]
+    if facts and not several:
+        text = "Every policy serves one role, so no role can capture another."
+        findings = [Finding("good", "Capture does not apply", text)]
+    return RunFindings({"captures": facts}, findings)
 
 
 def capture_finding(capture: PolicyCapture) -> Finding:
@@ -66,14 +73,6 @@ def capture_finding(capture: PolicyCapture) -> Finding:
         f"p = {pair['p_value']:.3f})." for pair in moved
     )  # fmt: skip
     return Finding("warn" if heavy or moved else "good", f"No capture found ({policy})", text)
-
-
-def _capture_findings(facts: Sequence[PolicyCapture]) -> list[Finding]:
-    several = [capture for capture in facts if len(capture["roles"]) > 1]
-    if facts and not several:
-        text = "Every policy serves one role, so no role can capture another."
-        return [Finding("good", "Capture does not apply", text)]
-    return [capture_finding(capture) for capture in several]
 
 
 def _capture_text(pair: Facts) -> str:
@@ -166,40 +165,39 @@ def token_shares(
     rows = {row["step"]: row for row in run.rows}
     shares: dict[str, list[float]] = {role: [] for role in roles}
     for step in steps:
-        take = rows[step].get
-        amounts = {
-            role: take(f"tokens/{role}", math.nan) * take(f"calls/{role}", math.nan)
-            for role in roles
-        }
-        total = sum(amounts.values())
-        for role in roles:
-            shares[role].append(amounts[role] / total if total else math.nan)
+        logged = [[rows[step].get(f"{name}/{role}", math.nan) for name in ("tokens", "calls")]
+                  for role in roles]  # fmt: skip
+        amounts = [math.prod(values) for values in logged]
+        for role, amount in zip(roles, amounts, strict=True):
+            shares[role].append(amount / sum(amounts) if sum(amounts) else math.nan)
     return shares
 
 
 def capture_facts(run: RunData) -> list[PolicyCapture]:
     """One verdict for every policy: its pairs of roles, or `why` there are none."""
-    verdicts: list[PolicyCapture] = []
+    mass = {role: dict(series) for (role,), series in role_series(run, "mass").items()}
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
         policies.setdefault(policy, []).append(role)
+    verdicts: list[PolicyCapture] = []
     for policy, roles in policies.items():
-        why = _untested_reason(run, roles)
-        pairs = [] if why else _pairs(run, roles)
+        why = _untested_reason(run, roles, mass)
+        pairs = [] if why else _pairs(run, {role: mass[role] for role in roles})
+        heaviest = None if why else max(roles, key=lambda role: np.mean([*mass[role].values()]))
         # A policy of one role settles the question: there is no other role to capture.
         verdicts.append({
             "policy": policy, "roles": roles, "pairs": pairs,
-            "settled": len(roles) < 2 or bool(pairs), "why": why,
-            "top": None if why else _heaviest(run, roles),
+            "settled": len(roles) < 2 or bool(pairs), "why": why, "top": heaviest,
         })  # fmt: skip
     return verdicts
 
 
-def _untested_reason(run: RunData, roles: Sequence[str]) -> str:
+def _untested_reason(
+    run: RunData, roles: Sequence[str], mass: Mapping[str, Mapping[int, float]]
+) -> str:
     if len(roles) < 2:
         return "it serves one role, so there is no role to capture"
-    mass = {key[0]: series for key, series in role_series(run, "mass").items()}
-    if not all(role in mass for role in roles):
+    if not mass.keys() >= {*roles}:
         return "its roles' gradients were not measured (train with --role-gradients)"
     shortest = min(len(mass[role]) for role in roles)
     if shortest <= WINDOW:
@@ -209,17 +207,15 @@ def _untested_reason(run: RunData, roles: Sequence[str]) -> str:
     return ""
 
 
-def _pairs(run: RunData, roles: Sequence[str]) -> list[dict[str, Any]]:
-    mass = {key[0]: dict(series) for key, series in role_series(run, "mass").items()}
-    steps = sorted(set.intersection(*(set(mass[role]) for role in roles)))
-    whole = {step: sum(mass[role][step] for role in roles) for step in steps}
-    shares = {role: [mass[role][step] / whole[step] for step in steps] for role in roles}
+def _pairs(run: RunData, mass: Mapping[str, Mapping[int, float]]) -> list[dict[str, Any]]:
+    steps = sorted(set.intersection(*map(set, mass.values())))
+    whole = {step: sum(series[step] for series in mass.values()) for step in steps}
+    shares = {role: [series[step] / whole[step] for step in steps] for role, series in mass.items()}
     files = run.transcript_files("eval")
-    before, after = (_features(read_episodes(files[s]), roles) for s in (min(files), max(files)))
-    if any(len(rows[role]) < 2 for rows in (before, after) for role in roles):
+    before, after = (_features(read_episodes(files[s]), mass) for s in (min(files), max(files)))
+    if any(len(rows) < 2 for rows in (*before.values(), *after.values())):
         return []
-    tokens = token_shares(run, roles, steps)
-    pairs = find_captures(shares, tokens, steps, before, after)
+    tokens = token_shares(run, [*mass], steps)
     return [
         asdict(pair)
         | {
@@ -229,36 +225,19 @@ def _pairs(run: RunData, roles: Sequence[str]) -> list[dict[str, Any]]:
             "replies": len(before[pair.of]),
             "odds": ODDS,
         }
-        for pair in pairs
+        for pair in find_captures(shares, tokens, steps, before, after)
     ]
 
 
-def _features(episodes: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> dict[str, Floats]:
-    calls: dict[str, list[Call]] = {role: [] for role in roles}
-    for episode in episodes:
-        for call in episode["calls"]:
-            if call["role"] in calls:
-                calls[call["role"]].append(_as_call(call))
-    return {role: feature_rows(_evenly(replies, MOST_REPLIES)) for role, replies in calls.items()}
-
-
-def _evenly(calls: Sequence[Call], most: int) -> list[Call]:
-    indices = np.unique(np.linspace(0, len(calls) - 1, most).astype(int)) if calls else []
-    return [calls[index] for index in indices]
-
-
-def _as_call(row: Mapping[str, Any]) -> Call:
-    # what `forms.features` needs
-    return Call(
-        problem="", episode="", agent="", role=row["role"], slot=0, turn=0, phase=0, messages=(),
-        reply=row["reply"], strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-        state_hash="", prompts="", output_ids=range(row.get("output_tokens") or 0),
-    )  # fmt: skip
-
-
-def _heaviest(run: RunData, roles: Sequence[str]) -> str:
-    mass = {key[0]: series for key, series in role_series(run, "mass").items()}
-    return max(roles, key=lambda role: np.mean([value for _, value in mass[role]]))
+def _features(episodes: Sequence[Episode], roles: Iterable[str]) -> dict[str, Floats]:
+    features: dict[str, Floats] = {}
+    for role in roles:
+        calls = [call for _, call in role_calls(episodes, role)]
+        last = len(calls) - 1
+        chosen = np.unique(np.linspace(0, last, MOST_REPLIES).astype(int)) if calls else ()
+        replies = [(calls[i]["reply"], calls[i].get("output_tokens") or 0) for i in chosen]
+        features[role] = feature_rows(replies)
+    return features
 
 
 class GradientProbe(NamedTuple):
@@ -280,15 +259,13 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     # usual (slots without rows in that step) cannot be.
     named: dict[str, list[GradientProbe]] = {}
     for row in run.rows:
-        for name, gram in row.items():
-            if name.startswith("gram/"):
-                applied = gram.get("applied")
-                probe = GradientProbe(
-                    row["step"],
-                    np.array(gram["products"], np.float64),
-                    None if applied is None else np.array(applied, np.float64),
-                )
-                named.setdefault(name.removeprefix("gram/"), []).append(probe)
+        for name in (name for name in row if name.startswith("gram/")):
+            products, applied = (
+                None if gram is None else np.array(gram, np.float64)
+                for gram in (row[name]["products"], row[name].get("applied"))
+            )
+            probe = GradientProbe(row["step"], products, applied)
+            named.setdefault(name.removeprefix("gram/"), []).append(probe)
     roles = Counter(name.partition("/")[0] for name in named)
     by_title: dict[str, list[GradientProbe]] = {}
     for name, series in named.items():
@@ -303,25 +280,23 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
     """Amplification of parallel roles, of gradient and update: whole run, and its thirds."""
     last = run.rows[-1]["step"] if run.rows else 0
     rows: list[dict[str, Any]] = []
-    for role, series in probes(run).items():
-        for applied in (False, True):
-            measured = [probe for probe in series if probe.gram(applied) is not None]
-            parts = {
-                "whole": measured,
-                "first": [probe for probe in measured if 3 * probe.step <= last],
-                "last": [probe for probe in measured if 3 * probe.step > 2 * last],
-            }
-            for part, chosen in parts.items():
-                if chosen and (part == "whole" or len(chosen) >= CURVE_FROM):
-                    facts = asdict(amplification(grams_of(chosen, applied)))
-                    rows.append(
-                        {"role": role, "applied": applied, "part": part, "probes": len(chosen),
-                         "from": chosen[0].step, "to": chosen[-1].step} | facts
-                    )  # fmt: skip
+    for (role, series), applied in product(probes(run).items(), (False, True)):
+        measured = [probe for probe in series if probe.gram(applied) is not None]
+        parts = {
+            "whole": measured,
+            "first": [probe for probe in measured if 3 * probe.step <= last],
+            "last": [probe for probe in measured if 3 * probe.step > 2 * last],
+        }
+        for part, chosen in parts.items():
+            if len(chosen) >= (1 if part == "whole" else CURVE_FROM):
+                rows.append(
+                    {"role": role, "applied": applied, "part": part, "probes": len(chosen),
+                     "from": chosen[0].step, "to": chosen[-1].step}
+                    | asdict(amplification(grams_of(chosen, applied)))
+                )  # fmt: skip
     return rows
 
 
 def grams_of(probes: Sequence[GradientProbe], applied: bool) -> list[Floats]:
     """Gram matrices of the probes that have one."""
-    grams = [probe.gram(applied) for probe in probes]
-    return [gram for gram in grams if gram is not None]
+    return [gram for probe in probes if (gram := probe.gram(applied)) is not None]

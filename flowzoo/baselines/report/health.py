@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
-from flowzoo.aliases import MetricRow
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.learner.schedule import odd_rates
 from flowzoo.baselines.report.accuracy import is_gain, more_evaluations
@@ -19,12 +18,9 @@ from flowzoo.baselines.report.findings import (
     Finding,
     FindingLevel,
     RunFindings,
-    is_finite,
-    join_words,
     metric_series,
-    percent,
-    points,
 )
+from flowzoo.baselines.report.words import is_finite, join_words, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import spike
@@ -63,19 +59,6 @@ def health(run: RunData, facts: Facts) -> RunFindings:
     return RunFindings({"distances": distances(run)}, findings)
 
 
-def _unknown(run: RunData) -> list[Finding]:
-    trained = sum(row.get("reward/unknown", 0) for row in run.rows)
-    held_out = sum(row.get("eval/reward/unknown", 0) for row in run.rows)
-    if not trained and not held_out:
-        return []
-    text = (
-        f"The reference answer or the sandbox is at fault, not a reply: {trained:,} training "
-        f"episodes were not trained on, {held_out:,} held-out problems were left out of an "
-        "evaluation. failures.jsonl has the reasons."
-    )
-    return [Finding("warn", "Some verdicts are unknown", text)]
-
-
 def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
     """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning.
 
@@ -91,7 +74,16 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         findings.append(Finding("warn", "The run is not finished", text))
-    findings += _unknown(run)
+    trained, held_out = (
+        sum(row.get(f"{prefix}reward/unknown", 0) for row in run.rows) for prefix in ("", "eval/")
+    )
+    if trained or held_out:
+        text = (
+            f"The reference answer or the sandbox is at fault, not a reply: {trained:,} training "
+            f"episodes were not trained on, {held_out:,} held-out problems were left out of an "
+            "evaluation. failures.jsonl has the reasons."
+        )
+        findings.append(Finding("warn", "Some verdicts are unknown", text))
     level: FindingLevel = "result" if learned else "warn"
     silences, groups = _silences(run, level), _groups(run, level)
     if any(finding.title == SILENCE_TITLES["reward"] for finding in silences):
@@ -104,21 +96,17 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
 
 def _silences(run: RunData, level: FindingLevel) -> list[Finding]:
     steps = run.rows[-1]["step"] if run.rows else 0
-    return [
-        Finding(
-            level if cause["cause"] == "nothing" else "warn",
-            SILENCE_TITLES[cause["cause"].partition("/")[0]] + _of_role(cause["cause"]),
-            f"{cause['text'][0].upper()}{cause['text'][1:]}. "
-            f"Found first at step {cause['first']} and last at step {cause['last']} of {steps}.",
-        )
-        for cause in silence_record(run.rows, USUAL | dict(run.settings))
-        if cause["cause"].partition("/")[0] in SILENCE_TITLES  # judges have another finding
-    ]
-
-
-def _of_role(cause: str) -> str:
-    role = cause.partition("/")[2]
-    return f": {role}" if role else ""
+    findings: list[Finding] = []
+    for cause in silence_record(run.rows, USUAL | dict(run.settings)):
+        kind, _, role = cause["cause"].partition("/")
+        if kind in SILENCE_TITLES:  # judges have another finding
+            text = (
+                f"{cause['text'][0].upper()}{cause['text'][1:]}. Found first at step "
+                f"{cause['first']} and last at step {cause['last']} of {steps}."
+            )
+            title = SILENCE_TITLES[kind] + (f": {role}" if role else "")
+            findings.append(Finding(level if kind == "nothing" else "warn", title, text))
+    return findings
 
 
 def _rates(run: RunData) -> list[Finding]:
@@ -136,17 +124,13 @@ def _spikes(run: RunData) -> list[Finding]:
         values = [norm for _, norm in norms]
         steps = [step for n, (step, norm) in enumerate(norms) if spike(norm, values[:n])]
         if steps:
-            policies.append(
-                f"of policy {policy} at {len(steps)} of {len(norms)} steps, first at step "
-                f"{steps[0]}"
-            )
-    if not policies:
-        return []
+            count = f"{len(steps)} of {len(norms)} steps"
+            policies.append(f"of policy {policy} at {count}, first at step {steps[0]}")
     text = (
         "The gradient norm rose above 5 times its running median, and more than its usual spread "
         f"explains: {'; '.join(policies)}."
     )
-    return [Finding("warn", "Gradient spikes", text)]
+    return [Finding("warn", "Gradient spikes", text)] if policies else []
 
 
 def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
@@ -157,30 +141,26 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     if flat <= MANY:
         return []
     scores = [row["reward/mean"] for row in rows if is_finite(row.get("reward/mean"))]
-    share = (
+    title = "Most groups have zero variance"
+    text = (
         f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
         "without variance and no gradient: "
     )
     lost = _lost(run, scores)
     if lost:
-        return [Finding("warn", "Most groups have zero variance", f"{share}{lost}")]
+        return [Finding("warn", title, text + lost)]
     if run.pays:
-        text = f"{share}by now all samples of a problem are paid the same."
-        return [Finding(level, "Most groups have zero variance", text)]
-    text = (
-        f"{share}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
-        "problems during training."
+        text += "by now all samples of a problem are paid the same."
+        return [Finding(level, title, text)]
+    text += (
+        f"by now the problems are {_difficulty(scores, flat)}. --refill replaces such problems "
+        "during training."
     )
-    outcomes = _outcomes(rows)
-    return [Finding(level, "Most groups have zero variance", f"{text}{outcomes}")]
-
-
-def _outcomes(rows: Sequence[MetricRow]) -> str:
     names = ("group/solve_none", "group/solve_all")
-    if not all(name in row for row in rows for name in names):
-        return ""
-    none, every = (percent(sum(row[name] for row in rows) / len(rows)) for name in names)
-    return f" {none} of the problems were solved in no episode, {every} in every one."
+    if all(name in row for row in rows for name in names):
+        none, every = (percent(sum(row[name] for row in rows) / len(rows)) for name in names)
+        text += f" {none} of the problems were solved in no episode, {every} in every one."
+    return [Finding(level, title, text)]
 
 
 def _lost(run: RunData, scores: Sequence[float]) -> str:
@@ -210,15 +190,14 @@ def _truncation(run: RunData) -> list[Finding]:
     if not run.evaluations:
         return []
     last = run.evaluations[-1]
+    shares = {role: last.get(f"eval/truncated/{role}") for role in run.roles}
     parts = [
-        f"{percent(last[f'eval/truncated/{role}'])} of {role}"
-        for role in run.roles
-        if is_finite(last.get(f"eval/truncated/{role}")) and last[f"eval/truncated/{role}"] > LONG
+        f"{percent(share)} of {role}"
+        for role, share in shares.items()
+        if share is not None and is_finite(share) and share > LONG
     ]
-    if not parts:
-        return []
     text = f"At the last evaluation the length limit cut off the replies of: {join_words(parts)}."
-    return [Finding("warn", "Replies run into the length limit", text)]
+    return [Finding("warn", "Replies run into the length limit", text)] if parts else []
 
 
 def missed_peak(run: RunData) -> list[Finding]:
@@ -227,11 +206,18 @@ def missed_peak(run: RunData) -> list[Finding]:
     # that of rewards from step to step.
     if any(run.settings.get(name) for name in _OTHER_PROBLEMS) or len(run.evaluations) < 2:
         return []
-    steps, rewards = _reward_course(run)
+    rows = [row for row in run.rows if isinstance(row.get("reward/mean"), (int, float))]
+    steps = np.array([row["step"] for row in rows])
+    rewards = np.array([row["reward/mean"] for row in rows], np.float64)
     if len(steps) < 2 * WINDOW:
         return []
     accuracy = {row["step"]: float(np.mean(row["eval/scores"])) for row in run.evaluations}
-    offset = max(0.0, _offset(steps, rewards, accuracy))
+    gaps = [
+        float(rewards[near].mean()) - level
+        for step, level in accuracy.items()
+        if (near := np.abs(steps - step) <= 1).any()
+    ]
+    offset = max(0.0, float(np.median(gaps))) if gaps else 0.0
     jumps = np.diff(rewards)
     # Returns of an external environment are no shares: their variance is that of the scores.
     spreads = [float(np.var(row["eval/scores"])) for row in run.evaluations]
@@ -256,23 +242,6 @@ def missed_peak(run: RunData) -> list[Finding]:
         f"and the fall after it were probably larger than evaluated; {more_evaluations(run)}."
     )
     return [Finding("warn", "Evaluations missed a peak", text)]
-
-
-def _reward_course(run: RunData) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    rows = [row for row in run.rows if isinstance(row.get("reward/mean"), (int, float))]
-    return (
-        np.array([row["step"] for row in rows]),
-        np.array([row["reward/mean"] for row in rows], np.float64),
-    )
-
-
-def _offset(steps: Any, rewards: Any, accuracy: dict[int, float]) -> float:
-    gaps = [
-        float(rewards[near].mean()) - level
-        for step, level in accuracy.items()
-        if (near := np.abs(steps - step) <= 1).any()
-    ]
-    return float(np.median(gaps)) if gaps else 0.0
 
 
 def distance_moved(run: RunData) -> list[Finding]:
@@ -313,13 +282,9 @@ def distances(run: RunData) -> list[Distance]:
         ratios = [row[RATIO + policy] for row in run.rows if RATIO + policy in row]
         rows.append(
             {
-                "policy": policy,
-                "updates": len(values),
-                "median": float(np.median(values)),
-                "largest": largest,
-                "step": step,
-                "total": float(np.sum(values)),
+                "policy": policy, "updates": len(values), "median": float(np.median(values)),
+                "largest": largest, "step": step, "total": float(np.sum(values)),
                 "ratio": max(ratios, default=math.nan),
             }
-        )
+        )  # fmt: skip
     return rows

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from flowzoo import __version__
-from flowzoo.baselines.report.findings import finite_only
+from flowzoo.baselines.report.words import finite_only
 
 SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "groups.js", "run.js",
            "failures.js", "matrix.js", "search.js", "browser.js", "episodes.js", "evaluation.js",

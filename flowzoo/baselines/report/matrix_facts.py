@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,9 +31,10 @@ from flowzoo.baselines.report.comparisons import (
     compared_budgets,
 )
 from flowzoo.baselines.report.failures import FailureFacts, failure_facts
-from flowzoo.baselines.report.findings import Finding, finite_only, pluralize, points
+from flowzoo.baselines.report.findings import Finding
+from flowzoo.baselines.report.words import finite_only, pluralize, points
 from flowzoo.baselines.run.reading import RunData
-from flowzoo.baselines.stats import paired_gain
+from flowzoo.baselines.stats import mean_and_error, paired_gain
 from flowzoo.errors import DataError
 
 MOST_NAMED = 5  # cells that a sentence names; it counts more of them
@@ -78,7 +80,7 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     cells = sorted(group_cells(finished), key=lambda cell: order.index(cell.name))
     controls = against_controls(cells)
     return Tables(
-        cells=[_cell_row(cell.name, cell.runs) for cell in cells],
+        cells=list(map(_cell_row, cells)),
         controls=controls,
         parity=compared_budgets(cells, controls),
         runs=len(finished),
@@ -86,28 +88,25 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     )
 
 
-def _cell_row(name: str, runs: Sequence[RunData]) -> MatrixRow:
-    before = np.mean([run.scores[0] for run in runs], axis=0)
-    after = np.mean([run.scores[-1] for run in runs], axis=0)
+def _cell_row(cell: CellData) -> MatrixRow:
     # All seeds have the same items, so an item's mean over seeds is the paired unit.
+    before, after = cell.item_means(slice(0, 1)), cell.item_means(slice(-1, None))
     gain = paired_gain(before.tolist(), after.tolist())
-    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
-    cost = [training_cost(run) for run in runs]
-    spread = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
+    cost = [training_cost(run) for run in cell.runs]
     return MatrixRow(
-        cell=name,
-        seeds=len(runs),
+        cell=cell.name,
+        seeds=len(cell.runs),
         before=float(before.mean()),
         after=float(after.mean()),
         gain=gain.mean,
         low=gain.low,
         high=gain.high,
-        se=spread,
-        lowest=min(gains),
+        se=mean_and_error(np.array(cell.gains))[1] if len(cell.runs) > 1 else math.nan,
+        lowest=min(cell.gains),
         items=gain.n,
         tokens=round(float(np.mean([run.tokens for run in cost]))),
         updates=float(np.mean([run.updates for run in cost])),
-        minutes=float(np.mean([_minutes(run) for run in runs])),
+        minutes=float(np.mean([_minutes(run) for run in cell.runs])),
     )
 
 
@@ -206,6 +205,15 @@ def matrix_facts(
     judged = mark_discoveries(facts)
     controls = against_controls(cells)
     failure_rows = failure_facts(failures, cells, notes)
+    findings = _failures(failure_rows)
+    findings += [_gains(facts), _cliffs(facts, judged), _captures(facts)]
+    unfinished = sum(len(cell.unfinished) for cell in cells)
+    if unfinished:
+        text = (
+            f"{pluralize(unfinished, 'unfinished run')} left out of all figures here; their own "
+            "pages show them."
+        )
+        findings.append(Finding("warn", "The matrix is not complete", text))
     return {
         "cells": facts,
         "pays": all(run.pays for run in runs),
@@ -215,13 +223,7 @@ def matrix_facts(
         "controls": controls,
         "budgets": compared_budgets(cells, controls),
         "protocols": _protocols(cells),
-        "findings": [
-            finding.as_facts()
-            for finding in (
-                *_failures(failure_rows), _gains(facts), _cliffs(facts, judged), _captures(facts),
-                *_unfinished_cells(facts),
-            )
-        ],
+        "findings": [finding.as_facts() for finding in findings],
     }  # fmt: skip
 
 
@@ -326,40 +328,27 @@ def _captures(cells: Sequence[CellFacts]) -> Finding:
             "(train with --role-gradients)."
         )
         return Finding("unknown", "Capture not tested", text)
+    tested = f"{pluralize(len(pairs), 'pair')} of roles"
     captured = [
         f"{pair['by']} captured {pair['of']} in {pair['captured']} of {pair['tested']} runs of "
         f"{name}" for name, pair in pairs if pair["captured"]
     ]  # fmt: skip
     if not captured:
-        text = f"None in {pluralize(len(pairs), 'pair')} of roles that share a policy."
-        return Finding("good", "No capture found", text)
+        return Finding("good", "No capture found", f"None in {tested} that share a policy.")
     text = (
-        "; ".join(captured)
-        + f". Tested: {pluralize(len(pairs), 'pair')} of roles, each at a level of "
-        "5 % and without control over pairs."
+        f"{'; '.join(captured)}. Tested: {tested}, each at a level of 5 % and without control over "
+        "pairs."
     )
     return Finding("bad", "Captured roles", text)
 
 
-def _unfinished_cells(cells: Sequence[CellFacts]) -> list[Finding]:
-    count = sum(cell["unfinished"] for cell in cells)
-    if not count:
-        return []
-    text = (
-        f"{pluralize(count, 'unfinished run')} left out of all figures here; their own pages show "
-        "them."
-    )
-    return [Finding("warn", "The matrix is not complete", text)]
-
-
 def _protocols(cells: Sequence[CellData]) -> list[str]:
     # With more than one, not all cells are comparable.
-    protocols: dict[str, None] = {}
-    for cell in cells:
-        take = cell.settings.get
-        protocols.setdefault(
-            f"{take('eval_problems')} {take('eval_split')} problems, one attempt each, temperature "
-            f"{take('eval_temperature')}, at most {take('eval_max_tokens') or take('max_tokens')} "
-            "tokens a reply"
-        )
-    return list(protocols)
+    settings = [cell.settings.get for cell in cells]
+    protocols = (
+        f"{take('eval_problems')} {take('eval_split')} problems, one attempt each, temperature "
+        f"{take('eval_temperature')}, at most {take('eval_max_tokens') or take('max_tokens')} "
+        "tokens a reply"
+        for take in settings
+    )
+    return list(dict.fromkeys(protocols))

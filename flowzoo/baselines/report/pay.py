@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    percent,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, percent
 from flowzoo.baselines.run.reading import RunData
 
 
@@ -23,7 +15,10 @@ def pay(run: RunData, _: Facts) -> RunFindings:
         return RunFindings({"pays": run.pays, "pay": []})
     changes = pay_changes(evaluations[0], evaluations[-1])
     findings = [pay_finding(change, run.steps[-1]) for change in changes]
-    return RunFindings({"pays": True, "pay": [_row(change) for change in changes]}, findings)
+    rows = [
+        change._asdict() | {"gain": change.gain and change.gain._asdict()} for change in changes
+    ]
+    return RunFindings({"pays": True, "pay": rows}, findings)
 
 
 def pay_finding(change: PayChange, step: int) -> Finding:
@@ -51,17 +46,6 @@ def pay_finding(change: PayChange, step: int) -> Finding:
     if gain.low == gain.high:
         return Finding("result", f"{role} earns what it earned at the start", text)
     return Finding("unknown", f"Cannot tell whether {role} earns more or less", text)
-
-
-def _row(change: PayChange) -> Mapping[str, Any]:
-    gain = change.gain
-    return {
-        "role": change.role,
-        "before": change.before,
-        "after": change.after,
-        "gain": None if gain is None else gain._asdict(),
-        "shares": change.shares,
-    }
 
 
 def _amounts(level: Level) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flowzoo.baselines.report.cells import cell_facts, group_cells
-from flowzoo.baselines.report.gradients import gram_tables, role_series
+from flowzoo.baselines.report.cells import CellFacts, cell_facts, group_cells
+from flowzoo.baselines.report.gradients import GramTable, gram_tables, role_series
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import held_out
 from flowzoo.baselines.report.write import page_names
@@ -48,13 +48,11 @@ def _run_figures(run: RunData) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     if run.evaluations:
         figures["accuracy"] = _accuracy(run)
-        metric = f"eval/{'pay' if run.pays else 'role_score'}"
-        scores = {
-            role: _series(run, f"{metric}/{role}")
-            for role in run.roles if _series(run, f"{metric}/{role}")
-        }  # fmt: skip
+        metric, label = ("pay", "pay") if run.pays else ("role_score", "own accuracy")
+        scores = {role: _series(run, f"eval/{metric}/{role}") for role in run.roles}
+        scores = {role: series for role, series in scores.items() if series}
         if scores:
-            figures["roles"] = _lines(scores, f"{'pay' if run.pays else 'own accuracy'}, held out")
+            figures["roles"] = _lines(scores, f"{label}, held out")
     measured = role_series(run, "mass")
     mass = {role: measured[(role,)] for role in run.roles if (role,) in measured}
     if mass:
@@ -71,18 +69,12 @@ def _matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
         return {}
     figures = {"gains": _gains(cells)}
     # Three or four evaluations have a verdict, but no terminal accuracy.
-    judged = [
-        cell
-        for cell in cells
-        if cell["cliff"]["verdict"] is not None and cell["terminal"] is not None
-    ]
+    judged = [cell for cell in cells if cell["cliff"]["verdict"] and cell["terminal"] is not None]
     if judged:
         figures["peak-terminal"] = _peaks(judged)
     for name, cell in zip(page_names([cell["name"] for cell in cells]), cells, strict=True):
-        courses = {
-            f"seed {seed}": course
-            for seed, course in zip(cell["seeds"], cell["courses"], strict=True)
-        }
+        seeds = [f"seed {seed}" for seed in cell["seeds"]]
+        courses = dict(zip(seeds, cell["courses"], strict=True))
         figures[f"course-{name.removesuffix('.html')}"] = _lines(courses, "accuracy, held out")
     return figures
 
@@ -136,7 +128,7 @@ def _stack(mass: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     return figure
 
 
-def _gram(gram: Mapping[str, Any]) -> Figure:
+def _gram(gram: GramTable) -> Figure:
     roles = gram["roles"]
     figure, axes = _figure(1.6 + 0.8 * len(roles), 1.2 + 0.8 * len(roles))
     values = [[float("nan") if cell is None else cell for cell in line] for line in gram["cosines"]]
@@ -152,24 +144,21 @@ def _gram(gram: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _gains(cells: Sequence[Mapping[str, Any]]) -> Figure:
-    figure, axes = _figure(WIDTH + 1.5, 1.2 + 0.3 * len(cells))
+def _gains(cells: Sequence[CellFacts]) -> Figure:
+    figure, axes = _cell_rows(cells, 1.2)
     for row, cell in enumerate(cells):
         gain = cell["gain"]
-        ends = [100 * gain["low"], 100 * gain["high"]]
-        axes.plot(ends, [row, row], color=COLORS[0])
+        axes.plot([100 * gain["low"], 100 * gain["high"]], [row, row], color=COLORS[0])
         axes.plot(100 * gain["mean"], row, "o", color=COLORS[0])
         values = cell["gain_seeds"]["values"]
         axes.plot([100 * value for value in values], [row] * len(values), "|", color="gray")
     axes.axvline(0, color="black", linewidth=0.6)
-    axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
-    axes.invert_yaxis()
     axes.set_xlabel("gain over step 0 in points, 95 % interval over problems; ticks: seeds")
     return figure
 
 
-def _peaks(cells: Sequence[Mapping[str, Any]]) -> Figure:
-    figure, axes = _figure(WIDTH + 1.5, 1.4 + 0.3 * len(cells))
+def _peaks(cells: Sequence[CellFacts]) -> Figure:
+    figure, axes = _cell_rows(cells, 1.4)
     for row, cell in enumerate(cells):
         peak, terminal = 100 * cell["cliff"]["peak"], 100 * cell["terminal"]
         axes.plot([terminal, peak], [row, row], color="gray", linewidth=2, zorder=1)
@@ -181,11 +170,17 @@ def _peaks(cells: Sequence[Mapping[str, Any]]) -> Figure:
             # matplotlib leaves labels with a leading underscore out of the legend.
             prefix = "_" if row else ""
             axes.plot(value, row, marker, color=color, label=prefix + label)
-    axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
-    axes.invert_yaxis()
     axes.set_xlabel("accuracy, held out, in per cent")
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _cell_rows(cells: Sequence[CellFacts], margin: float) -> tuple[Figure, Axes]:
+    # Axes with a row for every cell, the first one on top.
+    figure, axes = _figure(WIDTH + 1.5, margin + 0.3 * len(cells))
+    axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
+    axes.invert_yaxis()
+    return figure, axes
 
 
 def _series(run: RunData, metric: str) -> list[tuple[int, float]]:

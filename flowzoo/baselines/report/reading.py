@@ -23,10 +23,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
                 f"expected the directory of a run, a matrix or an evaluation, got {path}, which "
                 f"{there}"
             )
-        refuse_evaluation(
-            path,
-            f"`flowzoo report {path}` alone writes its page",
-        )
+        refuse_evaluation(path, f"`flowzoo report {path}` alone writes its page")
         below = list(_below(path, MAX_DEPTH))
         runs = [folder for folder in below if not is_evaluation(folder)]
         if not runs:

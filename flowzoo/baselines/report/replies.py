@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.replies import (
-    ShareShift,
+from flowzoo.baselines.diagnostics.roles import (
+    RoleTest,
     began_looping,
     fits_no_prompt,
     lost_form,
 )
 from flowzoo.baselines.report.by_policy import by_policy, part_name, run_by_policy, split_roles
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    is_finite,
-    join_words,
-    metric_series,
-    percent,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, metric_series
+from flowzoo.baselines.report.words import between, is_finite, join_words, percent
 from flowzoo.baselines.run.reading import RunData, end_episodes
 
 LONGER, SHORTER = 2.0, 0.5  # change of the mean length that is reported
@@ -34,55 +26,49 @@ WINDOW = 3  # measured steps at either end that entropies are means over
 def replies(run: RunData, _: Facts) -> RunFindings:
     """Report changes of the roles' replies."""
     parts = run_by_policy(run)
-    findings = [*_forms(parts), *_texts(run, parts.roles), *_lengths(parts), *_entropies(run)]
-    return RunFindings(findings=findings)
+    failures = [_failure(test, run.pays) for test in _tests(run, parts) if test and test.positive]
+    return RunFindings(findings=[*failures, *_lengths(parts), *_entropies(run)])
 
 
-def _forms(run: RunData) -> list[Finding]:
-    comparisons = len(run.roles) * max(1, len(run.evaluations) - 1)
-    findings: list[Finding] = []
-    for role in run.roles if len(run.evaluations) > 1 else ():
-        shift = lost_form(run.evaluations, role, comparisons)
-        if shift is not None and shift.called:
-            text = (
-                f"The strict parser read {percent(shift.before)} of its replies at step "
-                f"{shift.step}, the best evaluation, and reads {percent(shift.after)} at the end "
-                f"({_interval(shift)})."
-            )
-            if not run.pays:
-                text += " What cannot be read earns nothing and says nothing to the other roles."
-            title = f"The replies of {role} became unreadable"
-            findings.append(Finding("bad", title, text, "lost form", role))
-    return findings
-
-
-def _texts(run: RunData, names: Sequence[str]) -> list[Finding]:
+def _tests(run: RunData, parts: RunData) -> Iterator[RoleTest | None]:
+    comparisons = len(parts.roles) * max(1, len(parts.evaluations) - 1)
+    for role in parts.roles if len(parts.evaluations) > 1 else ():
+        yield lost_form(parts.evaluations, role, comparisons)
     ends = end_episodes(run)
     if ends is None:
-        return []
+        return
     first, last = (by_policy(run, episodes) for episodes in ends)
-    findings: list[Finding] = []
-    for role in names:
+    for role in parts.roles:
         loops = began_looping(first, last, role)
-        if loops is not None and loops.called:
-            text = (
-                f"In {percent(loops.after)} of its replies one text is repeated over half of the "
-                f"reply; before training in {percent(loops.before)} ({_interval(loops)})."
-            )
-            title = f"{role} repeats itself"
-            findings.append(Finding("bad", title, text, "loops", role))
-            continue
-        strayed = None if run.pays else fits_no_prompt(first, last, role)
-        if strayed is not None and strayed.called:
-            text = (
-                "By the rare words and numbers of a reply its own problem was found among "
-                f"{strayed.n} for {percent(strayed.before)} of the replies before training, and is "
-                f"found for {percent(strayed.after)} now ({_interval(strayed)}); nearly all of its "
-                "replies are wrong."
-            )
-            title = f"The replies of {role} no longer depend on the problem"
-            findings.append(Finding("bad", title, text, "fits no prompt", role))
-    return findings
+        yield loops
+        if not run.pays and not (loops and loops.positive):
+            yield fits_no_prompt(first, last, role)
+
+
+def _failure(test: RoleTest, pays: bool) -> Finding:
+    before, after, ends = percent(test.before), percent(test.after), between(test.low, test.high)
+    if test.kind == "lost form":
+        title = f"The replies of {test.role} became unreadable"
+        text = (
+            f"The strict parser read {before} of its replies at step {test.step}, the best "
+            f"evaluation, and reads {after} at the end ({ends})."
+        )
+        if not pays:
+            text += " What cannot be read earns nothing and says nothing to the other roles."
+    elif test.kind == "loops":
+        title = f"{test.role} repeats itself"
+        text = (
+            f"In {after} of its replies one text is repeated over half of the reply; before "
+            f"training in {before} ({ends})."
+        )
+    else:
+        title = f"The replies of {test.role} no longer depend on the problem"
+        text = (
+            f"By the rare words and numbers of a reply its own problem was found among {test.n} "
+            f"for {before} of the replies before training, and is found for {after} now ({ends}); "
+            "nearly all of its replies are wrong."
+        )
+    return Finding("bad", title, text, test.kind, test.role)
 
 
 def _lengths(run: RunData) -> list[Finding]:
@@ -90,14 +76,11 @@ def _lengths(run: RunData) -> list[Finding]:
     for role in run.roles:
         name = f"eval/tokens/{role}"
         lengths = [row[name] for row in run.evaluations if is_finite(row.get(name))]
-        if len(lengths) > 1 and lengths[0] > 0:
-            ratio = lengths[-1] / lengths[0]
-            if ratio >= LONGER or ratio <= SHORTER:
-                parts.append(f"{role} {lengths[0]:.0f} to {lengths[-1]:.0f}")
-    if not parts:
-        return []
+        compared = len(lengths) > 1 and lengths[0] > 0
+        if compared and not SHORTER < lengths[-1] / lengths[0] < LONGER:
+            parts.append(f"{role} {lengths[0]:.0f} to {lengths[-1]:.0f}")
     text = f"Mean tokens of a reply at the first and the last evaluation: {'; '.join(parts)}."
-    return [Finding("result", "Replies have another length", text)]
+    return [Finding("result", "Replies have another length", text)] if parts else []
 
 
 def _entropies(run: RunData) -> list[Finding]:
@@ -111,15 +94,9 @@ def _entropies(run: RunData) -> list[Finding]:
             if first > 0 and last < NO_ENTROPY * first:
                 agents = part_name(role, policy) if role in split else role
                 parts.append(f"{agents} {first:.2g} to {last:.2g} nats a token")
-    if not parts:
-        return []
     text = (
         f"Entropy of the sampled tokens, first and last {WINDOW} measured steps: "
         f"{join_words(parts)}. Replies to one problem hardly differ any more, so there is little "
         "left to compare."
     )
-    return [Finding("result", "Little is explored by now", text)]
-
-
-def _interval(shift: ShareShift) -> str:
-    return between(shift.low, shift.high)
+    return [Finding("result", "Little is explored by now", text)] if parts else []

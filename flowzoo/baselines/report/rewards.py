@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from flowzoo.agents.evaluation.summary import kappa
 from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.checkers import Episode
 from flowzoo.baselines.diagnostics.cliff import FELL
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    is_finite,
-    percent,
-    points,
-)
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, is_finite, percent, points
 from flowzoo.baselines.run.reading import RunData, end_episodes
 from flowzoo.baselines.stats import paired_gain
 
@@ -60,12 +53,12 @@ def judge_agreement(run: RunData) -> list[Finding]:
         / compared
         for name in ("agreement", "passed", "right")
     )
-    beyond = kappa(agreement, passed, right)
     chance = passed * right + (1 - passed) * (1 - right)
     text = (
         f"On {compared:,} judged replies with a role score both were on the same side of 0.5 in "
-        f"{percent(agreement)} (Cohen's kappa {beyond}, by chance alone {percent(chance)}): "
-        f"the judge passed {percent(passed)}, and {percent(right)} were right. {lost}"
+        f"{percent(agreement)} (Cohen's kappa {kappa(agreement, passed, right)}, by chance alone "
+        f"{percent(chance)}): the judge passed {percent(passed)}, and {percent(right)} were right. "
+        f"{lost}"
     )
     error = math.sqrt(agreement * (1 - agreement) / compared)
     if agreement + 2 * error < chance + LEAST_KAPPA * (1 - chance):
@@ -109,17 +102,18 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
         f"(standard error {points(math.sqrt(noise))})."
     )
     if source and not run.pays:
+        title, code = "The reward was earned without right answers", "hacked"
         text += (
             f" Training was paid by {source}, not by the task's score: its reward can be earned "
             "without right answers."
         )
-        return [Finding("bad", "The reward was earned without right answers", text, "hacked")]
-    text += (
-        " Training and held-out problems differ, or the training problems were learned by heart."
-    )
-    return [
-        Finding("bad", f"Training reward rose while held-out {run.measure} fell", text, "parted")
-    ]
+    else:
+        title, code = f"Training reward rose while held-out {run.measure} fell", "parted"
+        text += (
+            " Training and held-out problems differ, or the training problems were learned by "
+            "heart."
+        )
+    return [Finding("bad", title, text, code)]
 
 
 def _top(run: RunData, facts: Facts) -> int | None:
@@ -141,7 +135,7 @@ def _shaped_score(run: RunData) -> list[Finding]:
     if len(both) < FEWEST:
         return []
     before, after = (np.array([rows[name] for name in both]) for rows in (first, last))
-    if not _is_shaped(before) and not _is_shaped(after):
+    if not any(np.any(pairs[:, 0] != pairs[:, 1]) for pairs in (before, after)):
         return []
     score = paired_gain(before[:, 0].tolist(), after[:, 0].tolist())
     solved = paired_gain(before[:, 1].tolist(), after[:, 1].tolist())
@@ -159,21 +153,16 @@ def _shaped_score(run: RunData) -> list[Finding]:
         title = "Fewer problems are solved, and the score does not show it"
         return [Finding("bad", title, text, "hacked")]
     if score.low > 0 and solved.low <= 0:
-        title = "The score rose, and no more problems are solved"
-        return [Finding("warn", title, text)]
+        return [Finding("warn", "The score rose, and no more problems are solved", text)]
     return [Finding("result", "The score is shaped: `solved` counts solutions", text)]
 
 
-def _by_problem(episodes: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    sums: dict[str, list[tuple[float, float]]] = {}
+def _by_problem(episodes: Sequence[Episode]) -> dict[str, Floats]:
+    # Mean score, and share solved, of the episodes of every problem.
+    pairs: dict[str, list[tuple[float, float]]] = {}
     for episode in episodes:
         solved = episode.get("facts", {}).get("solved")
         if solved is not None:
             pair = float(episode["score"] or 0.0), float(solved)
-            sums.setdefault(episode["problem"], []).append(pair)
-    means = {problem: np.mean(pairs, axis=0) for problem, pairs in sums.items()}
-    return {problem: (float(mean[0]), float(mean[1])) for problem, mean in means.items()}
-
-
-def _is_shaped(pairs: Floats) -> bool:
-    return bool(np.any(pairs[:, 0] != pairs[:, 1]))
+            pairs.setdefault(episode["problem"], []).append(pair)
+    return {problem: np.mean(values, axis=0) for problem, values in pairs.items()}

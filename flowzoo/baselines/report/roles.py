@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
 from flowzoo.agents.evaluation.intervals import ShareInterval
 from flowzoo.agents.problems import distinct_problems
@@ -18,6 +18,7 @@ from flowzoo.baselines.diagnostics.blame import (
 from flowzoo.baselines.diagnostics.checkers import (
     JUDGES,
     Chooser,
+    Episode,
     JudgeShares,
     LoopValue,
     answering_role,
@@ -27,9 +28,9 @@ from flowzoo.baselines.diagnostics.checkers import (
     loop_value,
 )
 from flowzoo.baselines.diagnostics.cliff import FELL
-from flowzoo.baselines.diagnostics.dead_roles import (
+from flowzoo.baselines.diagnostics.roles import (
     SAME,
-    RoleDeath,
+    RoleTest,
     became_alone,
     became_constant,
     became_copy,
@@ -41,17 +42,9 @@ from flowzoo.baselines.diagnostics.dead_roles import (
 )
 from flowzoo.baselines.report.accuracy import FINE, is_gain
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy, whole_role
-from flowzoo.baselines.report.findings import (
-    Facts,
-    Finding,
-    RunFindings,
-    between,
-    join_words,
-    percent,
-    pluralize,
-    points,
-)
-from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
+from flowzoo.baselines.report.words import between, join_words, percent, pluralize, points
+from flowzoo.baselines.run.reading import RunData, end_episodes, read_episodes
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.settings import read_settings
 from flowzoo.envs.workflow import Workflow
@@ -64,19 +57,22 @@ MOST_BLAMED = 300
 """Problems that are played again, the first ones; more would take too long for a page."""
 MOST_BLAMED_PROGRAMS = 120
 """The same where programs are run for that."""
-WORSE = "worse"
-BORN = "never judges"
-ONE_PLACE = "one place"
 COLLAPSED = ("rejects everything", "accepts everything")
 """Verdicts on a judging role that are problems."""
-DEATH_CODES = {
-    "unread": "never read", "wrong": "never right", "skill": "lost skill",
-    "unasked": "nobody asks", "constant": "says the same",
-    "copy": "a copy", "alone": "a single agent",
-}  # fmt: skip
-"""Code of a finding by the kind of the test that made it."""
-OF_TRUTH = ("wrong", "skill", "alone")
+OF_TRUTH = ("never right", "lost skill", "a single agent")
 """Kinds of tests that need right and wrong replies."""
+
+
+class RoleHealth(NamedTuple):
+    """Tests of checking roles and of dead ones."""
+
+    judges: Sequence[JudgeShares] = ()
+    choices: Chooser | None = None
+    values: Sequence[tuple[int, LoopValue]] = ()
+    """Worth of the workflow at the first and the last evaluation, by step."""
+    deaths: Sequence[RoleTest] = ()
+    trained: Sequence[str] = ()
+    """Roles with an advantage in some step, so that the run could change them."""
 
 
 def health(run: RunData, facts: Facts) -> RunFindings:
@@ -101,7 +97,7 @@ def health(run: RunData, facts: Facts) -> RunFindings:
 
 def _acquit(finding: Finding) -> Finding:
     # The replay is the stronger evidence: with its earlier decisions the team does no better.
-    if finding.code != DEATH_CODES["skill"] or finding.level != "bad":
+    if finding.code != "lost skill" or finding.level != "bad":
         return finding
     text = f"{finding.text} Replayed with its earlier decisions, the team does no better."
     return finding._replace(level="result", text=text, code="")
@@ -113,41 +109,33 @@ def swaps(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"swaps": rows}, [swap_finding(row, run.measure) for row in rows])
 
 
-def role_health(run: RunData) -> dict[str, Any]:
-    """Tests of checking and of dead roles; `why` names what is missing for them."""
-    evaluations = run.evaluations
-    facts: dict[str, Any] = {
-        "judges": judges(evaluations), "chooser": None, "values": [], "deaths": [],
-        "trained": trained_roles(run), "why": "",
-    }  # fmt: skip
-    if len(evaluations) < 2:
-        return facts | {"why": f"it takes two evaluations and there are {len(evaluations)}"}
-    files, steps = run.transcript_files("eval"), run.steps
-    missing = [step for step in (steps[0], steps[-1]) if step not in files]
-    if missing:
-        return facts | {"why": f"the episodes of the evaluations at {missing} are missing"}
-    first, last = read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
+def role_health(run: RunData) -> RoleHealth:
+    """Test the roles that check and the roles that may be dead, as far as episodes were saved."""
+    names = {name.split("/")[1] for row in run.rows for name, value in row.items()
+             if name.startswith("signal/") and value > 0}  # fmt: skip
+    health = RoleHealth(
+        judges(run.evaluations), trained=[role for role in run.roles if role in names]
+    )
+    ends = end_episodes(run)
+    if ends is None:
+        return health
+    first, last = ends
     deaths = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
     if run.pays:  # no reply is right or wrong
-        return facts | {"deaths": [test for test in deaths if test.kind not in OF_TRUTH]}
-    facts["chooser"], facts["deaths"] = chooser(first, last), deaths
+        return health._replace(deaths=[test for test in deaths if test.kind not in OF_TRUTH])
     roles = candidate_role(first), answering_role([*first, *last])
-    values = [(steps[0], loop_value(first, *roles)), (steps[-1], loop_value(last, *roles))]
-    if all(value is not None for _, value in values):
-        facts["values"] = values
-    return facts
+    worth = [
+        (step, value)
+        for step, episodes in ((run.steps[0], first), (run.steps[-1], last))
+        if (value := loop_value(episodes, *roles)) is not None
+    ]
+    values = worth if len(worth) == 2 else ()
+    return health._replace(choices=chooser(first, last), values=values, deaths=deaths)
 
 
-def trained_roles(run: RunData) -> list[str]:
-    """Roles with an advantage in some step, so that the run could change them."""
-    names = {name for row in run.rows for name, value in row.items()
-             if name.startswith("signal/") and value > 0}  # fmt: skip
-    return [role for role in run.roles if any(name.split("/")[1] == role for name in names)]
-
-
-def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[RoleDeath]:
+def _deaths(run: RunData, first: Sequence[Episode], last: Sequence[Episode]) -> list[RoleTest]:
     roles = run.roles
-    tests: list[RoleDeath | None] = []
+    tests: list[RoleTest | None] = []
     for role in roles:
         unread = never_read(run.evaluations, role)
         tests.append(unread)
@@ -169,20 +157,19 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
     return [test for test in tests if test is not None]
 
 
-def role_findings(facts: Mapping[str, Any], team_gained: bool, pays: bool = False) -> list[Finding]:
+def role_findings(health: RoleHealth, team_gained: bool, pays: bool = False) -> list[Finding]:
     """The findings of `role_health`; `team_gained`: the team ended above step 0."""
-    values = facts["values"]
-    costly = bool(values) and values[-1][1].high < 0
+    costly = bool(health.values) and health.values[-1][1].high < 0
     findings = [
-        _judge_finding(judge, urgent=costly or judge.role in facts["trained"])
-        for judge in facts["judges"]
+        _judge_finding(judge, urgent=costly or judge.role in health.trained)
+        for judge in health.judges
     ]
-    if facts["chooser"] is not None:
-        findings.append(_chooser_finding(facts["chooser"]))
-    if values:
-        findings.append(_value_finding(values))
-    if facts["deaths"]:
-        findings += _death_findings(facts["deaths"], team_gained, pays)
+    if health.choices is not None:
+        findings.append(_chooser_finding(health.choices))
+    if health.values:
+        findings.append(_value_finding(health.values))
+    if health.deaths:
+        findings += _death_findings(health.deaths, team_gained, pays)
     return findings
 
 
@@ -194,7 +181,7 @@ def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
             "judge, or from a warm start (`flowzoo sft`)."
         )
         title = f"The {judge.role} {judge.verdict} from the start"
-        return Finding("bad" if urgent else "warn", title, text, BORN, judge.role)
+        return Finding("bad" if urgent else "warn", title, text, "never judges", judge.role)
     if judge.verdict in COLLAPSED:
         text += (
             f" At step {judge.best_step} it did not. Its verdict hardly depends on its input any "
@@ -220,7 +207,8 @@ def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
 def _judge_text(judge: JudgeShares) -> str:
     names = JUDGES[judge.role]
     parts = [
-        f"{names[verb]} {_course(best, now)} of the {names[what]}"
+        f"{names[verb]} {percent(now.share)} ({percent(now.low)} to {percent(now.high)}, "
+        f"n = {now.of:g}{_at_best(best)}) of the {names[what]}"
         for what, verb, best, now in (
             ("right", "accepted", judge.best_tpr, judge.tpr),
             ("wrong", "rejected", judge.best_tnr, judge.tnr),
@@ -242,11 +230,8 @@ def _judge_text(judge: JudgeShares) -> str:
     return text
 
 
-def _course(best: ShareInterval | None, now: ShareInterval) -> str:
-    before = "" if best is None else f"; {percent(best.share)} at the best evaluation before"
-    return (
-        f"{percent(now.share)} ({percent(now.low)} to {percent(now.high)}, n = {now.of:g}{before})"
-    )
+def _at_best(best: ShareInterval | None) -> str:
+    return "" if best is None else f"; {percent(best.share)} at the best evaluation before"
 
 
 def _chooser_finding(choices: Chooser) -> Finding:
@@ -259,11 +244,11 @@ def _chooser_finding(choices: Chooser) -> Finding:
     if choices.collapsed:
         text += " It is chosen regardless of the candidates: the choice has become constant."
         title = f"The choices of {choices.role} collapsed onto position {choices.position}"
-        return Finding("bad", title, text, ONE_PLACE, choices.role)
+        return Finding("bad", title, text, "one place", choices.role)
     if choices.always:
         text += " It was chosen as often before training: the choice was constant from the start."
         title = f"{choices.role} chose position {choices.position} throughout"
-        return Finding("result", title, text, ONE_PLACE, choices.role)
+        return Finding("result", title, text, "one place", choices.role)
     text += (
         f" A position with {percent(choices.found_above)} or more is found with probability 0.8."
     )
@@ -291,13 +276,13 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
             f"({between(before.low, before.high)})."
         )
     if last.high < 0:
-        return Finding("bad", f"The workflow is worse than {alone}", text, WORSE)
+        return Finding("bad", f"The workflow is worse than {alone}", text, "worse")
     if last.low > 0:
         return Finding("good", f"The workflow is better than {alone}", text)
     return Finding("unknown", f"Cannot tell whether the workflow beats {alone}", text)
 
 
-def _death_findings(tests: Sequence[RoleDeath], team_gained: bool, pays: bool) -> list[Finding]:
+def _death_findings(tests: Sequence[RoleTest], team_gained: bool, pays: bool) -> list[Finding]:
     deaths = [_death_finding(test, team_gained, pays) for test in tests if test.positive]
     if deaths:
         return deaths
@@ -305,7 +290,7 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool, pays: bool) -
     if pays:
         text = f"None of {len(tests)} tests found a role that is no longer asked, or that {same}."
         return [Finding("good", "No role is dead", text)]
-    skills = [test for test in tests if test.kind == "skill"]
+    skills = [test for test in tests if test.kind == "lost skill"]
     parts = [f"{test.role} {points(test.findable or 0)}" for test in skills]
     text = (
         f"None of {len(tests)} tests found a role that lost half of its skill, is no longer asked, "
@@ -319,56 +304,60 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool, pays: bool) -
     return [Finding("good", "No role is dead", f"{text}.")]
 
 
-def _death_finding(test: RoleDeath, team_gained: bool, pays: bool) -> Finding:
+def _death_finding(test: RoleTest, team_gained: bool, pays: bool) -> Finding:
     title, text = _death_texts(test)
-    if pays and test.kind in ("constant", "copy"):  # the best reply of a game may be the same
+    if pays and test.kind in ("says the same", "a copy"):  # the best reply may be the same
         return Finding("result", title, text)
-    if test.kind == "skill" and team_gained:
+    if test.kind == "lost skill" and team_gained:
         title += " while the team gained"
-    return Finding("bad", title, text, DEATH_CODES[test.kind], test.role)
+    return Finding("bad", title, text, test.kind, test.role)
 
 
-def _death_texts(test: RoleDeath) -> tuple[str, str]:
-    levels = f"{percent(test.before)} to {percent(test.after)}"
+def _death_texts(test: RoleTest) -> tuple[str, str]:
+    role, levels = test.role, f"{percent(test.before)} to {percent(test.after)}"
     change = (
         f"{points(test.change, sign=True)} points, interval {points(test.low, sign=True)} to "
         f"{points(test.high, sign=True)}; n = {test.n}"
     )
     power = "" if test.findable is None else f" {percent(test.findable)} is found with p = 0.8."
-    if test.kind in ("unread", "wrong"):
-        verb = "could be read" if test.kind == "unread" else "were right"
-        title = {"unread": "was never readable", "wrong": "was never right"}[test.kind]
-        return f"{test.role} {title}", (
+    if test.kind in ("never read", "never right"):
+        verb = "could be read" if test.kind == "never read" else "were right"
+        name = "readable" if test.kind == "never read" else "right"
+        return f"{role} was never {name}", (
             f"At no evaluation more than {percent(test.before)} of its replies "
             f"{verb} (at the best, step {test.step}, at most {percent(test.findable or 0)} with "
             "95\u00a0%). It had nothing to learn from: play it first (`flowzoo eval`), and start "
             "from a model that can do its job, or from a warm start (`flowzoo sft`)."
         )
-    if test.kind == "skill":
-        return f"{test.role} lost its skill", (
-            f"The own accuracy of {test.role}, in its first replies, went from {levels} between "
-            f"step {test.step}, its best, and the end ({change}; over all roles and evaluations "
-            f"together). A fall of {points(test.findable or 0)} points is found with "
-            "probability 0.8."
-        )
-    if test.kind == "unasked":
-        text = f"{test.role} was asked in {levels} of the episodes, before training and now"
-        return f"{test.role} is no longer asked", f"{text} ({change})."
-    if test.kind == "constant":
-        text = (
-            f"Its most frequent first reply went from {levels} of the problems ({change}).{power}"
-        )
-        return f"{test.role} gives one reply to {percent(test.after)} of the problems", text
-    if test.kind == "copy":
-        return f"{test.role} became a copy of {test.other}", (
+    texts = {
+        "lost skill": (
+            f"{role} lost its skill",
+            f"The own accuracy of {role}, in its first replies, went from {levels} between step "
+            f"{test.step}, its best, and the end ({change}; over all roles and evaluations "
+            f"together). A fall of {points(test.findable or 0)} points is found with probability "
+            "0.8.",
+        ),
+        "nobody asks": (
+            f"{role} is no longer asked",
+            f"{role} was asked in {levels} of the episodes, before training and now ({change}).",
+        ),
+        "says the same": (
+            f"{role} gives one reply to {percent(test.after)} of the problems",
+            f"Its most frequent first reply went from {levels} of the problems ({change}).{power}",
+        ),
+        "a copy": (
+            f"{role} became a copy of {test.other}",
             "The share of its replies that repeat another agent's word for word went from "
-            f"{levels} ({change}).{power}"
-        )
-    return f"The team became a single agent: {test.other}", (
-        f"Of the team's right answers the share without any right candidate went from {levels} "
-        f"({change}): {test.other} answers without the others.{power} At least {percent(SAME)} "
-        "count as alone."
-    )
+            f"{levels} ({change}).{power}",
+        ),
+        "a single agent": (
+            f"The team became a single agent: {test.other}",
+            "Of the team's right answers the share without any right candidate went from "
+            f"{levels} ({change}): {test.other} answers without the others.{power} At least "
+            f"{percent(SAME)} count as alone.",
+        ),
+    }
+    return texts[test.kind]
 
 
 class BlameFacts(TypedDict):
@@ -497,6 +486,5 @@ def swap_finding(swap: Facts, measure: str = "accuracy") -> Finding:
         f"{percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "
         f"points ({between(swap['low'], swap['high'])}, paired over {swap['n']} problems)."
     )
-    if swap["high"] < 0:
-        return Finding("result", f"{names} have specialized", text)
-    return Finding("result", f"No specialization of {names}", text)
+    title = f"{names} have specialized" if swap["high"] < 0 else f"No specialization of {names}"
+    return Finding("result", title, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.baselines.report import (
@@ -19,40 +19,21 @@ from flowzoo.baselines.report import (
     roles,
 )
 from flowzoo.baselines.report.diagnosis import diagnose, read_explanation
-from flowzoo.baselines.report.findings import LEVELS, STAGES, Finding, FindingSource
-from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
+from flowzoo.baselines.report.findings import LEVELS, Finding, FindingCode
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.layers import AUTOMATIC, PLAIN
 
-FINDINGS = (
-    FindingSource(accuracy.gain, ("below start",), "team"),
-    FindingSource(accuracy.cliff, ("fall",), "team"),
-    FindingSource(accuracy.watch, ("alarm",), "team"),
-    FindingSource(pay.pay),
-    FindingSource(
-        roles.health,
-        (
-            *roles.COLLAPSED,
-            roles.BORN,
-            roles.ONE_PLACE,
-            *roles.DEATH_CODES.values(),
-            roles.WORSE,
-            "blamed",
-        ),
-    ),
-    FindingSource(changes.roles, ("loss",)),
-    FindingSource(replies.replies, ("lost form", "loops", "fits no prompt")),
-    FindingSource(rewards.rewards, ("hacked", "parted"), "cause"),
-    FindingSource(gradients.captures),
-    FindingSource(roles.swaps),
-    FindingSource(health.health, ("large update",), "cause"),
-)
-"""Questions of a report, in order; a source sees the facts of the earlier ones."""
-CODES = tuple(code for source in FINDINGS for code in source.codes)
+TEAM = (accuracy.gain, accuracy.cliff, accuracy.watch)
+CAUSES = (rewards.rewards, health.health)
+SOURCES = (
+    *TEAM, pay.pay, roles.health, changes.roles, replies.replies, rewards.rewards,
+    gradients.captures, roles.swaps, health.health,
+)  # fmt: skip
+"""Functions of a run and of the facts of the sources before them, each about one question."""
+CODES = get_args(FindingCode)[1:]
 """Codes by which the failures of a matrix refer to findings."""
-PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
 UNTOLD = (
     "workflow", "task", "out", "threads", "device", "seed", "sharing", "algorithm", "pass_rates",
@@ -61,28 +42,29 @@ UNTOLD = (
 """Settings that the heading has, that do not change numbers, or that every run resolves."""
 RESOLVED = tuple(AUTOMATIC)
 """Settings that a run chooses where they are left out; its record does not say which were given."""
-ORDER = [*LEVELS]  # levels, the most urgent first
 
 
 def run_facts(run: RunData) -> dict[str, Any]:
     """The facts of one run; `page/run.js` shows them."""
     facts: dict[str, Any] = {"why": read_explanation(run)}
-    staged: list[tuple[int, int, Finding]] = []
-    for source in FINDINGS:
-        result = source.find(run, facts)
+    levels, staged = list(LEVELS), list[tuple[int, int, Finding]]()
+    for source in SOURCES:
+        result = source(run, facts)
         facts |= result.facts
-        stage = STAGES.index(source.stage)
-        staged += [(ORDER.index(finding.level), stage, finding) for finding in result.findings]
+        stage = 0 if source in CAUSES else 2 if source in TEAM else 1
+        staged += [(levels.index(finding.level), stage, finding) for finding in result.findings]
     # The most urgent first; of one level causes first, then roles, then the team.
     findings = [finding for *_, finding in sorted(staged, key=lambda row: row[:2])]
-    changed = [row for row in changed_settings(run.settings) if row[0] not in RESOLVED]
+    settings = changed_settings(run.settings)
+    changed = [row for row in settings if row[0] not in RESOLVED]
+    bad = [finding for finding in findings if finding.level == "bad"]
     return facts | {
         "name": run.name,
         "task": run.task,
         "settings": dict(run.settings),
         "sharing": sharing_words(run.settings),
         "changed": changed,
-        "resolved": [row for row in changed_settings(run.settings) if row[0] in RESOLVED],
+        "resolved": [row for row in settings if row[0] in RESOLVED],
         "grading": dict(run.grading),
         "provenance": dict(run.provenance),
         "finished": run.summary is not None,
@@ -92,17 +74,13 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "branches": branches(run),
         "diagnosis": diagnose(run, facts, findings, changed),
         "findings": [finding.as_facts() for finding in findings],
-        "grams": gram_tables(run),
-        "amplification": amplification_facts(run),
+        "grams": gradients.gram_tables(run),
+        "amplification": gradients.amplification_facts(run),
         "course": course(run),
         "held_out": held_out(run),
         "shares": shares(run),
-        "alarms": [finding.title for finding in findings if finding.level == "bad"],
-        "codes": [
-            (finding.role, finding.code)
-            for finding in findings
-            if finding.code and finding.level == "bad"
-        ],
+        "alarms": [finding.title for finding in bad],
+        "codes": [(finding.role, finding.code) for finding in bad if finding.code],
     }
 
 
@@ -126,21 +104,18 @@ def changed_settings(settings: Mapping[str, object]) -> list[list[str]]:
 
 def protocol(run: RunData) -> dict[str, Any]:
     """Protocol of the held-out evaluations."""
-    settings = {name: run.settings.get(name) for name in PROTOCOL}
-    record = dict((run.summary or {}).get("protocol", {}))
-    return {
-        "split": record.get("split", settings["eval_split"]),
-        "problems": record.get("problems", settings["eval_problems"]),
-        "samples": record.get("samples", run.settings.get("eval_samples", 1)),
-        "temperature": record.get("temperature", settings["eval_temperature"]),
-        "max_tokens": record.get(
-            "max_tokens", run.settings.get("eval_max_tokens") or settings["max_tokens"]
-        ),
-        "prompts": record.get("prompts", ""),
-        "score_range": record.get("score_range", (0, 1)),
-        "every": settings["eval_every"],
-        "at": [*run.settings.get("eval_at", ())],
+    take, record = run.settings.get, (run.summary or {}).get("protocol", {})
+    usual = {
+        "split": take("eval_split"),
+        "problems": take("eval_problems"),
+        "samples": take("eval_samples", 1),
+        "temperature": take("eval_temperature"),
+        "max_tokens": take("eval_max_tokens") or take("max_tokens"),
+        "prompts": "",
+        "score_range": (0, 1),
     }
+    values = {name: record.get(name, value) for name, value in usual.items()}
+    return values | {"every": take("eval_every"), "at": [*take("eval_at", ())]}
 
 
 class MetricCourse(TypedDict):
@@ -152,11 +127,9 @@ class MetricCourse(TypedDict):
 
 def course(run: RunData) -> MetricCourse:
     """All metrics over steps but item scores."""
-    names: dict[str, None] = {}
-    for row in run.rows:
-        for name, value in row.items():
-            if name != "step" and _is_number(value):
-                names.setdefault(name)
+    names = dict.fromkeys(
+        name for row in run.rows for name in row if name != "step" and _is_number(row[name])
+    )
     return {
         "steps": [row["step"] for row in run.rows],
         "metrics": {name: [_value(row.get(name)) for row in run.rows] for name in names},
@@ -165,11 +138,10 @@ def course(run: RunData) -> MetricCourse:
 
 def held_out(run: RunData) -> list[list[float]]:
     """Step, accuracy, and its 95 % interval at every evaluation."""
-    if not run.evaluations:
-        return []
+    scores = run.scores if run.evaluations else ()
     return [
-        [step, float(scores.mean()), *interval(scores)]
-        for step, scores in zip(run.steps, run.scores, strict=True)
+        [step, float(values.mean()), *interval(values)]
+        for step, values in zip(run.steps, scores, strict=True)
     ]
 
 
@@ -179,8 +151,9 @@ def shares(run: RunData) -> dict[str, list[list[float]]]:
     for row in run.evaluations:
         for name, value in row.items():
             if name.startswith(SHARE) and _is_number(value):
-                cases = row[f"eval/share_of/{name.removeprefix(SHARE)}"]
-                series.setdefault(name.removeprefix(SHARE), []).append([row["step"], value, cases])
+                share = name.removeprefix(SHARE)
+                cases = row[f"eval/share_of/{share}"]
+                series.setdefault(share, []).append([row["step"], value, cases])
     return series
 
 

@@ -1,4 +1,4 @@
-"""Packing episodes for the page, every text once."""
+"""Episodes for the page: all, every text once, and one problem before and after a fall."""
 
 # Prompts repeat over evaluations, and ballots quote replies: texts are in one table and the rest
 # refers to it by index. Layout of the packed value:
@@ -18,7 +18,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from flowzoo.baselines.report.findings import is_finite
+from flowzoo.agents.evaluation.summary import mean
+from flowzoo.baselines.diagnostics.checkers import Episode
+from flowzoo.baselines.diagnostics.roles import role_calls
+from flowzoo.baselines.report.by_policy import by_policy
+from flowzoo.baselines.report.words import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.tools import call_text
 
@@ -69,7 +73,7 @@ def pack(run: RunData, most: int) -> PackedEpisodes:
     texts, episodes, total = Texts(), [], 0
     for kind, step, path in _in_order(run):
         rows = read_episodes(path) if len(episodes) < most else ()
-        total += len(rows) or _lines(path)
+        total += len(rows) or path.read_bytes().count(b"\n")
         for episode in rows:
             if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
                 break
@@ -125,30 +129,24 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
 
 def _in_order(run: RunData) -> list[tuple[str, int, Path]]:
     evals, trains = run.transcript_files("eval"), run.transcript_files("train")
-    chosen: list[tuple[str, int]] = []
-    if evals:
-        chosen += [("eval", max(evals)), ("eval", min(evals))]
-        scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
-        scored = [step for step in evals if step in scores]
-        chosen += [("eval", max(scored, key=lambda step: scores[step]))] if scored else []
+    scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
+    scored = [step for step in evals if step in scores]
+    chosen = [("eval", step) for step in (max(evals), min(evals))] if evals else []
+    if scored:
+        chosen.append(("eval", max(scored, key=lambda step: scores[step])))
     if trains:
-        chosen += [("train", max(trains)), ("train", min(trains))]
+        chosen += [("train", step) for step in (max(trains), min(trains))]
     rest = [("eval", step) for step in evals] + [("train", step) for step in trains]
     chosen += sorted(rest, key=lambda file: -file[1])
     files = {"eval": evals, "train": trains}
     return [(kind, step, files[kind][step]) for kind, step in dict.fromkeys(chosen)]
 
 
-def _lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
 def _finite(value: Any) -> float | None:
     return round(float(value), 6) if is_finite(value) else None
 
 
-def _fact(value: object) -> Any:
+def _fact(value: object) -> str | bool | float | None:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):
@@ -156,3 +154,84 @@ def _fact(value: object) -> Any:
     if isinstance(value, Iterable):
         return shorten(json.dumps(value, default=str, sort_keys=True))
     return str(value)
+
+
+# -- one problem before and after a run broke ------------------------------------------------------
+
+
+class MomentCall(TypedDict):
+    """A reply, cut short."""
+
+    agent: str
+    role: str
+    reply: str
+    role_score: float | None
+
+
+class MomentEpisode(TypedDict):
+    """An episode's score and replies."""
+
+    score: float | None
+    answer: str | None
+    calls: list[MomentCall]
+
+
+class Moment(TypedDict):
+    """One problem at two evaluations."""
+
+    problem: str
+    gold: str
+    before: MomentEpisode
+    after: MomentEpisode
+    steps: list[int]
+
+
+def run_moment(role: str, run: RunData, before: int, after: int) -> Moment | None:
+    """One problem at two evaluations: the one in which the team, then the role, lost the most.
+
+    None if no problem lost anything, or if the episodes are missing.
+    """
+    files, steps = run.transcript_files("eval"), run.steps
+    if not {steps[before], steps[after]} <= files.keys():
+        return None
+    first, last = (by_policy(run, read_episodes(files[steps[index]])) for index in (before, after))
+    earlier_rows = {row["problem"]: row for row in first}
+    losses: list[tuple[float, float, Episode, Episode]] = []
+    for later in last:
+        earlier = earlier_rows.get(later["problem"])
+        if earlier is not None:
+            loss = _role_score(earlier, role) - _role_score(later, role)
+            fell = (earlier["score"] or 0.0) - (later["score"] or 0.0)
+            if max(fell, loss) > 0 and fell >= 0:
+                losses.append((fell, loss, earlier, later))
+    if not losses:
+        return None
+    *_, earlier, later = max(losses, key=lambda row: row[:2])
+    return {
+        "problem": shorten(str(later["problem"] if run.pays else later.get("text", ""))),
+        "gold": shorten(str(later.get("gold", ""))),
+        "before": _episode(earlier),
+        "after": _episode(later),
+        "steps": [steps[before], steps[after]],
+    }
+
+
+def _role_score(episode: Episode, role: str) -> float:
+    scores = [call.get("role_score") for _, call in role_calls([episode], role)]
+    values = [float(score) for score in scores if isinstance(score, (int, float))]
+    return mean(values) if values else 0.0
+
+
+def _episode(episode: Episode) -> MomentEpisode:
+    answer = episode.get("answer")
+    return {
+        "score": episode.get("score"),
+        "answer": None if answer is None else shorten(str(answer)),
+        "calls": [
+            {
+                "agent": str(call["agent"]), "role": str(call["role"]),
+                "reply": shorten(str(call["reply"])), "role_score": call.get("role_score"),
+            }
+            for call in episode["calls"]
+        ],
+    }  # fmt: skip

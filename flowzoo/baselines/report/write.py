@@ -35,7 +35,8 @@ def write_report(
     out.parent.mkdir(parents=True, exist_ok=True)
     if len(runs) == 1:
         on_run(str(runs[0].folder))
-        _write_run(runs[0], out, EPISODES if episodes is None else episodes)
+        most = EPISODES if episodes is None else episodes
+        replace_text(out, run_page(runs[0], run_facts(runs[0]), most))
         return [out]
     folder = out.with_name(f"{out.stem}-runs")
     if not overview and folder.exists() and not folder.is_dir():
@@ -43,23 +44,22 @@ def write_report(
             f"{folder} exists and is a file, and the pages of single runs go there: choose another "
             "--out, or leave them out with --overview"
         )
-    names = [] if overview else page_names([run.name for run in runs])
-    links = {
-        run.name: quote(f"{folder.name}/{name}") for run, name in zip(runs, names, strict=False)
-    }
+    names = page_names([run.name for run in runs])
+    links: dict[str, str] = {}
     notes: dict[str, Any] = {}
-    for index, run in enumerate(runs):
+    for run, name in zip(runs, names, strict=True):
         on_run(str(run.folder))
-        if overview:
-            notes[run.name] = run_facts(run)
-            continue
-        folder.mkdir(exist_ok=True)
-        most = EPISODES_EACH if episodes is None else episodes
-        notes[run.name] = _write_run(run, folder / names[index], most, f"../{quote(out.name)}")
+        notes[run.name] = run_facts(run)
+        if not overview:
+            folder.mkdir(exist_ok=True)
+            most = EPISODES_EACH if episodes is None else episodes
+            page = run_page(run, notes[run.name], most, f"../{quote(out.name)}")
+            replace_text(folder / name, page)
+            links[run.name] = quote(f"{folder.name}/{name}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
     facts = matrix_facts(runs, links, notes, read_failure_modes(paths))
     replace_text(out, render(title, stamp(title, matrix=facts), None))
-    return [out, *(folder / name for name in names)]
+    return [out, *(folder / name for name in names if links)]
 
 
 def run_page(
@@ -73,12 +73,6 @@ def run_page(
     """The page of one run as HTML, from its `run_facts`; `index` links to the page of all runs."""
     page = stamp(run.name, run=facts, index=index)
     return render(run.name, page, pack(run, episodes), live=live)
-
-
-def _write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
-    facts = run_facts(run)
-    replace_text(out, run_page(run, facts, episodes, index))
-    return facts
 
 
 def page_names(names: Sequence[str]) -> list[str]:

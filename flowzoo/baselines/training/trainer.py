@@ -23,7 +23,7 @@ from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
-from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
+from flowzoo.baselines.diagnostics.silence import silences, start_alarms
 from flowzoo.baselines.diagnostics.swap import SwapRow
 from flowzoo.baselines.diagnostics.watch import EVENTS, ROLLBACK, FallAlarm
 from flowzoo.baselines.learner.loss import NonFiniteError
@@ -372,7 +372,7 @@ class Trainer:
         """End the engines, close the files, unlock the directory; `train` calls it at its end."""
         self.run.close()
 
-    def _tell(self, causes: Iterable[Silence | Alarm]) -> None:
+    def _tell(self, causes: Iterable[Alarm]) -> None:
         for cause in causes if self.run.backend.writes else ():
             if cause.cause not in self._warned:
                 self._warned.add(cause.cause)

@@ -69,33 +69,34 @@ def explain(trials: Trials) -> Explanation:
     explanation, everything = Explanation(), frozenset(trials.case.units)
     explanation.remaining = list(trials.case.units)
     trials.run([(everything, trials.seed)])
-    course = trials.ends(everything, trials.seed)
+    course = trials.courses[everything, trials.seed]
     assert course is not None  # `open_case` has looked
     explanation.fell = course.fell
     try:
-        _explain(trials, explanation, everything)
+        explanation.verdict = _explain(trials, explanation, everything)
     except Spent:
-        explanation.verdict = "undecided"
+        return explanation
+    if explanation.verdict != "undecided":
+        explanation.remaining = []
     return explanation
 
 
-def _explain(trials: Trials, explanation: Explanation, everything: Subset) -> None:
+def _explain(trials: Trials, explanation: Explanation, everything: Subset) -> Verdict:
+    nothing: Subset = frozenset()
     seed, second = trials.seed, trials.seed + 1
     if not everything:
-        explanation.verdict = "not in the settings" if explanation.fell else "sound"
-        return
-    trials.run([(frozenset(), seed)])
+        return "not in the settings" if explanation.fell else "sound"
+    trials.run([(nothing, seed)])
     if not trials.fails(everything, seed):
-        explanation.verdict, explanation.remaining = "sound", []
-        return
-    if trials.fails(frozenset(), seed) is not False or _is_worse(trials, seed):
-        explanation.verdict, explanation.remaining = "not in the settings", []
-        return
-    trials.run([(frozenset(), second), (everything, second)])
+        return "sound"
+    whole_gain = trials.gain(nothing, seed)
+    worse = whole_gain is not None and whole_gain.high < -THRESHOLD
+    if trials.fails(nothing, seed) is not False or worse:
+        return "not in the settings"
+    trials.run([(nothing, second), (everything, second)])
     explanation.seeds = bool(trials.fails(everything, second))
     if not explanation.seeds and not explanation.fell:
-        explanation.verdict, explanation.remaining = "sound", []  # the lower end was the seed's
-        return
+        return "sound"  # the lower end was the seed's
     whole: list[Unit] = list(trials.case.units)
     while trials.fails(frozenset(whole), seed):  # causes may stand beside each other
         explanation.remaining = whole
@@ -108,12 +109,14 @@ def _explain(trials: Trials, explanation: Explanation, everything: Subset) -> No
         whole = [unit for unit in whole if unit not in change]
         explanation.change += change
         trials.run([(frozenset(whole), seed)])
-    _confirm(trials, explanation, frozenset(whole), second)
-
-
-def _is_worse(trials: Trials, seed: int) -> bool:
-    whole = trials.gain(frozenset(), seed)
-    return whole is not None and whole.high < -THRESHOLD
+    mended, sets = frozenset(whole), list(map(frozenset, explanation.culprits))
+    trials.run([(mended, second), *((subset, second) for subset in sets)])
+    explanation.confirmed = trials.fails(mended, second) is False and all(
+        trials.fails(subset, second) for subset in sets
+    )
+    explanation.remaining = [unit for units in explanation.culprits for unit in units]
+    explanation.parted = trials.part(mended, seed)
+    return "explained" if explanation.confirmed else "undecided"
 
 
 def _failing(trials: Trials, sets: list[list[Unit]], explanation: Explanation) -> list[bool]:
@@ -134,19 +137,6 @@ def _change(trials: Trials, whole: Sequence[Unit], culprit: Sequence[Unit]) -> l
     return list(culprit)
 
 
-def _confirm(trials: Trials, explanation: Explanation, mended: Subset, second: int) -> None:
-    sets = [frozenset(culprit) for culprit in explanation.culprits]
-    trials.run([(mended, second), *((subset, second) for subset in sets)])
-    explanation.confirmed = trials.fails(mended, second) is False and all(
-        trials.fails(subset, second) for subset in sets
-    )
-    explanation.verdict = "explained" if explanation.confirmed else "undecided"
-    explanation.remaining = (
-        [] if explanation.confirmed else [unit for units in explanation.culprits for unit in units]
-    )
-    explanation.parted = trials.part(mended, trials.seed)
-
-
 def as_json(trials: Trials, explanation: Explanation) -> dict[str, Any]:
     """The explanation and every rerun as plain values."""
     rows: list[dict[str, Any]] = []
@@ -154,7 +144,7 @@ def as_json(trials: Trials, explanation: Explanation) -> dict[str, Any]:
         gain = trials.gain(subset, seed)
         rows.append(
             {
-                "left_out": [str(unit) for unit in trials.case.units if unit not in subset],
+                "left_out": trials.left_out(subset),
                 "seed": seed,
                 "fails": trials.fails(subset, seed),
                 "fell": None if course is None else course.fell,
@@ -162,8 +152,7 @@ def as_json(trials: Trials, explanation: Explanation) -> dict[str, Any]:
                 "gain": None if gain is None else gain._asdict(),
             }
         )
-    facts: dict[str, Any] = dict(asdict(explanation))
-    facts["culprits"] = [[str(unit) for unit in units] for units in explanation.culprits]
-    for name in ("change", "remaining"):
-        facts[name] = [str(unit) for unit in getattr(explanation, name)]
+    names = {name: list(map(str, getattr(explanation, name))) for name in ("change", "remaining")}
+    culprits = [list(map(str, units)) for units in explanation.culprits]
+    facts = asdict(explanation) | names | {"culprits": culprits}
     return {**facts, "reruns": rows, "made": trials.count}

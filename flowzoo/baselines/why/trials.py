@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute
 from flowzoo.baselines.run.directory import restart
 from flowzoo.baselines.run.reading import RunData
-from flowzoo.baselines.stats import Gain, paired_gain
+from flowzoo.baselines.stats import Gain, mean_and_error, paired_gain
 from flowzoo.baselines.why.units import ReversibleRun, Unit
 from flowzoo.errors import DataError
 
@@ -118,23 +117,30 @@ class Trials:
         if time.monotonic() - self.began > 60 * self.minutes:
             raise Spent
 
+    def left_out(self, subset: Subset) -> list[str]:
+        """The settings that a rerun leaves out."""
+        return [str(unit) for unit in self.case.units if unit not in subset]
+
     def words(self, subset: Subset, seed: int) -> str:
         """A rerun and its result in words."""
-        left_out = [str(unit) for unit in self.case.units if unit not in subset]
-        what = f"without {', '.join(left_out)}" if left_out else "as it was"
+        left_out = ", ".join(self.left_out(subset))
         course = self.courses.get((subset, seed))
         result = "cannot be run" if course is None else f"{100 * course.end.mean():.1f} %"
-        return f"{what}, seed {seed}: {result}{', a fall' if course and course.fell else ''}"
+        fall = ", a fall" if course and course.fell else ""
+        return f"{f'without {left_out}' if left_out else 'as it was'}, seed {seed}: {result}{fall}"
 
-    def ends(self, subset: Subset, seed: int) -> Course | None:
-        """The course of a rerun that has ended."""
-        return self.courses.get((subset, seed))
+    def _with_whole(self, subset: Subset, seed: int) -> tuple[Course, Course] | None:
+        # The courses of a rerun and of the run as it was under the same seed.
+        course = self.courses.get((subset, seed))
+        whole = self.courses.get((frozenset(self.case.units), seed))
+        return None if course is None or whole is None else (course, whole)
 
     def gain(self, subset: Subset, seed: int) -> Gain | None:
         """End of a rerun minus that of the run as it was under the same seed, paired by problem."""
-        course, whole = self.ends(subset, seed), self.ends(frozenset(self.case.units), seed)
-        if course is None or whole is None:
+        courses = self._with_whole(subset, seed)
+        if courses is None:
             return None
+        course, whole = courses
         return paired_gain(whole.end.tolist(), course.end.tolist())
 
     def fails(self, subset: Subset, seed: int) -> bool | None:
@@ -143,7 +149,7 @@ class Trials:
         A rerun fails if it falls by the rule of cliffs, or if it stays below the middle between the
         run and the rerun without all units, where these are `THRESHOLD` or more apart.
         """
-        course, gain = self.ends(subset, seed), self.gain(subset, seed)
+        course, gain = self.courses.get((subset, seed)), self.gain(subset, seed)
         whole = self.gain(frozenset(), seed)
         if course is None:
             return None
@@ -153,15 +159,15 @@ class Trials:
 
     def part(self, subset: Subset, seed: int) -> int | None:
         """The first step from which on every evaluation is above that of the run as it was."""
-        course, whole = self.ends(subset, seed), self.ends(frozenset(self.case.units), seed)
-        if course is None or whole is None:
+        courses = self._with_whole(subset, seed)
+        if courses is None:
             return None
+        course, whole = courses
         first = None
-        for step, mended, broken in list(
-            zip(course.steps, course.scores, whole.scores, strict=False)
-        )[::-1]:
-            gaps = mended - broken
-            if gaps.mean() <= Z * float(gaps.std(ddof=1)) / math.sqrt(len(gaps)):
+        evaluations = list(zip(course.steps, course.scores, whole.scores, strict=False))
+        for step, mended, broken in reversed(evaluations):
+            gap, error = mean_and_error(mended - broken)
+            if gap <= Z * error:
                 break
             first = step
         return first

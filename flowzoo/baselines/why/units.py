@@ -55,10 +55,13 @@ class ReversibleRun:
         """The grounds with some units added, the words of one setting in their order."""
         table, members = dict(self.grounds), set(subset)
         for unit in self.units:
-            if unit in members and isinstance(self.run.settings[unit.setting], list):
-                table[unit.setting] = [*table.get(unit.setting, []), *as_list(unit.value)]
-            elif unit in members:
-                table[unit.setting] = unit.value
+            if unit not in members:
+                continue
+            table_value = unit.value
+            if isinstance(self.run.settings[unit.setting], list):
+                parts = unit.value if isinstance(unit.value, tuple) else (unit.value,)
+                table_value = [*table.get(unit.setting, []), *parts]
+            table[unit.setting] = table_value
         return table
 
     def config(self, subset: Iterable[Unit], seed: int, out: str = "") -> TrainConfig:
@@ -73,11 +76,6 @@ class ReversibleRun:
             return plan if held_out(plan) == self.run.problem_set else None
         except FlowzooError:
             return None
-
-
-def as_list(value: Any) -> list[Any]:
-    """The words of a unit."""
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def held_out(plan: RunPlan) -> str:
@@ -146,17 +144,11 @@ def _check_same_tools(run: RunData) -> None:
 
 def _record_differences(settings: Mapping[str, Any]) -> dict[str, Any]:
     # Automatic values, which the record has too, turn out to change nothing by `_counts`.
-    usual = TrainConfig()
-    return {
-        field.name: settings[field.name]
-        for field in fields(TrainConfig)
-        if field.name in settings and as_plain(getattr(usual, field.name)) != settings[field.name]
+    usual = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(TrainConfig()).items()
     }
-
-
-def as_plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    return list(value) if isinstance(value, tuple) else value
+    return {k: settings[k] for k in usual if k in settings and usual[k] != settings[k]}
 
 
 def _split(name: str, value: Any) -> list[Unit]:

@@ -11,9 +11,14 @@ FUNCTIONS = ("reward", "loss", "advantage_function", "callback")
 
 def explanation_lines(facts: Mapping[str, Any]) -> list[str]:
     """The verdict, the culprit, the change, and every rerun."""
-    lines = [_headline(facts)]
-    for units in facts["culprits"]:
-        lines.append(f"breaks it by itself: {', '.join(units)}")
+    verdicts = {
+        "sound": "sound: it did not fall, and no settings that can be put back cost it accuracy",
+        "explained": "a fall" if facts["fell"] else "no fall, but an end that settings hold down",
+        "not in the settings": "not in your settings: the model, the task or the algorithm",
+        "undecided": f"undecided: these remain: {', '.join(facts['remaining'])}",
+    }
+    lines = [verdicts[facts["verdict"]]]
+    lines += [f"breaks it by itself: {', '.join(units)}" for units in facts["culprits"]]
     if facts["change"]:
         effect = "mended it" if facts["confirmed"] else "mended it under the first seed only"
         lines.append(f"leaving out {', '.join(facts['change'])} was run and {effect}")
@@ -24,21 +29,15 @@ def explanation_lines(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"{facts['made']} reruns in {facts['minutes']} minutes"]
     for row in facts["reruns"]:
         what = ", ".join(row["left_out"])
-        result = {None: "cannot be run", True: "fails", False: "does not fail"}[row["fails"]]
-        gain = f", {_points(row['gain'])} against the run" if row["gain"] and what else ""
-        start = f"without {what}" if what else "as it was"
-        lines.append(f"{start}, seed {row['seed']}: {result}{gain}")
+        line = f"{f'without {what}' if what else 'as it was'}, seed {row['seed']}: "
+        line += {None: "cannot be run", True: "fails", False: "does not fail"}[row["fails"]]
+        if row["gain"] and what:
+            mean, low, high = (100 * row["gain"][name] for name in ("mean", "low", "high"))
+            line += (
+                f", {mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}) against the run"
+            )
+        lines.append(line)
     return lines
-
-
-def _headline(facts: Mapping[str, Any]) -> str:
-    undecided = ", ".join(facts["remaining"])
-    return {
-        "sound": "sound: it did not fall, and no settings that can be put back cost it accuracy",
-        "explained": "a fall" if facts["fell"] else "no fall, but an end that settings hold down",
-        "not in the settings": "not in your settings: the model, the task or the algorithm",
-        "undecided": f"undecided: these remain: {undecided}",
-    }[facts["verdict"]]
 
 
 def cause_words(facts: Mapping[str, Any]) -> str:
@@ -47,8 +46,3 @@ def cause_words(facts: Mapping[str, Any]) -> str:
         return ""
     culprits = " and, by itself, ".join(", ".join(units) for units in facts["culprits"])
     return f"{culprits}; leaving out {', '.join(facts['change'])} was run and mended it"
-
-
-def _points(gain: Mapping[str, float]) -> str:
-    mean, low, high = (100 * gain[name] for name in ("mean", "low", "high"))
-    return f"{mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"

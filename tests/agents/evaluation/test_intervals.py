@@ -21,6 +21,9 @@ def test_one_case_a_group_is_wilsons_interval():
     hits = [1.0] * 36 + [0.0] * 24
     assert interval(np.array(hits)) == pytest.approx((0.47366, 0.71431), abs=1e-5)
     assert grouped_share(hits, [1] * 60) == pytest.approx(share_interval(0.6, 60))
+    scores = np.linspace(0, 1, 101)  # no shares of 0 or 1: the normal interval
+    half = 1.959964 * scores.std(ddof=1) / 101**0.5
+    assert interval(scores) == pytest.approx((0.5 - half, 0.5 + half))
 
 
 def test_the_mean_of_shares_has_no_interval_beyond_shares():

@@ -57,15 +57,12 @@ def test_donors_are_of_the_finest_situation_that_has_enough():
 
     some = problems(12)
     saved = scripted_episodes(LOOP, some, {"generator": 1.0, "evaluator": FAIR}, 0)
-    donors = Donors()
-    for one in play(LOOP, some, [from_transcript(one) for one in saved]):
-        donors.add(one.decisions)
+    donors = Donors(play(LOOP, some, [from_transcript(one) for one in saved]))
     known = donors.draw((("generator", 0, (), ()), ("generator",)), Random(0))
     assert known is not None
-    assert (known.role_score, known.text, known.like) == (1.0, None, True)
-    coarse = donors.draw(((0,), (1,), (2,), ("generator",)), Random(0))
-    assert coarse is not None
-    assert not coarse.like
+    assert (known.role_score, known.read) == (1.0, True)
+    assert donors.draw(((0,), (1,), (2,), ("generator",)), Random(0)) is not None
+    assert donors.draw(((0,), (1,), (2,)), Random(0)) is None
     assert donors.draw((("nobody",),), Random(0)) is None
 
 

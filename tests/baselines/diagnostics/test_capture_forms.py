@@ -25,17 +25,17 @@ def call(reply: str, role: str = "generator", slot: int = 0, episode: str = "e")
 
 
 def test_features_of_typical_replies():
-    assert dict(zip(FEATURES, features(call("so \\boxed{7}")), strict=True)) == {
+    assert dict(zip(FEATURES, features("so \\boxed{7}"), strict=True)) == {
         "boxed": 1.0, "fence": 0.0, "verdict": 0.0, "terse": 1.0, "length": math.log1p(2),
     }  # fmt: skip
-    code = dict(zip(FEATURES, features(call("```python\nx\n```")), strict=True))
+    code = dict(zip(FEATURES, features("```python\nx\n```"), strict=True))
     assert code["fence"] == 1.0
     assert code["boxed"] == code["terse"] == 0.0
-    verdict = features(call("\\boxed{\\text{Incorrect}}"))
+    verdict = features("\\boxed{\\text{Incorrect}}")
     assert verdict[2] == 1.0
-    assert features(call("<verify>YES</verify>"))[2] == 1.0
-    assert features(call("word " * 40 + "\\boxed{1}"))[3] == 0.0
-    assert features(call("inline ``` is no block"))[1] == 0.0
+    assert features("<verify>YES</verify>")[2] == 1.0
+    assert features("word " * 40 + "\\boxed{1}")[3] == 0.0
+    assert features("inline ``` is no block")[1] == 0.0
 
 
 @pytest.mark.parametrize(

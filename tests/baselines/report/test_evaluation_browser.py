@@ -20,8 +20,7 @@ from browsing import (
 )
 from served import page_served
 
-from flowzoo.baselines.report.evaluation.page import write_evaluation
-from flowzoo.baselines.report.evaluation.server import EvaluationServer
+from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -18,11 +18,11 @@ from flowzoo.baselines.report.evaluation.data import read_evaluation, read_evalu
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts
 from flowzoo.baselines.report.evaluation.page import (
     FILE_EPISODES,
+    EvaluationServer,
     one_line,
     pack_files,
     write_evaluation,
 )
-from flowzoo.baselines.report.evaluation.server import EvaluationServer
 from flowzoo.cli import main
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
@@ -59,16 +59,19 @@ def test_levels_and_lengths_add_up_to_all_episodes(pair):
         assert all(one["high"] < other["low"] for one, other in pairwise(rows))
         assert {row["unit"] for row in rows} == {"tokens"}
         for name in ("role_score", "strict", "truncated"):
-            whole = sum(row[name][0] * row["replies"] for row in rows) / calls
+            rates = [row["rates"][name] for row in rows]
+            counts = [row["replies"] for row in rows]
+            whole = sum(rate * of for (rate, *_), of in zip(rates, counts, strict=True)) / calls
             assert whole == pytest.approx(facts["roles"][role][name])
-            assert all(row[name][1] <= row[name][0] <= row[name][2] for row in rows)
+            assert all(low <= rate <= high for rate, low, high in rates)
 
 
 def test_scores_beyond_one_have_a_normal_interval(pair):
     data = read_evaluation(pair[0])
     paid = [replace(record, score=3.0 + number % 2) for number, record in enumerate(data.records)]
     row = evaluation_facts(replace(data, records=paid))["lengths"][0]
-    assert 3 <= row["score"][1] <= row["score"][0] <= row["score"][2] <= 4
+    mean, low, high = row["rates"]["score"]
+    assert 3 <= low <= mean <= high <= 4
 
 
 def test_replies_without_token_counts_are_measured_in_characters(pair):

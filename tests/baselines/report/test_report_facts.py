@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
@@ -47,7 +46,6 @@ from flowzoo.baselines.report.run_facts import (
 )
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.stats import mean_over_seeds
 from flowzoo.baselines.training.plan import resolve
 from studies.truth.simulation import simulate
 
@@ -74,25 +72,6 @@ def steady(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> RunDa
 
 def of(changes: dict[str, Any], role: str, measure: str) -> dict[str, Any]:
     return next(r for r in changes["rows"] if (r["role"], r["measure"]) == (role, measure))
-
-
-def test_interval_of_a_proportion_is_wilsons():
-    low, high = interval(np.array([1.0] * 8 + [0.0] * 2))
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert interval(np.ones(50))[1] == pytest.approx(1.0)
-    assert interval(np.ones(50))[0] < 0.95
-
-
-def test_interval_of_other_scores_is_normal():
-    scores = np.linspace(0, 1, 101)
-    half = 1.959964 * scores.std(ddof=1) / math.sqrt(101)
-    assert interval(scores) == pytest.approx((0.5 - half, 0.5 + half))
-
-
-def test_interval_over_three_seeds_is_students():
-    mean, low, high = mean_over_seeds([0.1, 0.2, 0.3])
-    assert (mean, high - low) == pytest.approx((0.2, 2 * 4.3027 * 0.1 / math.sqrt(3)), rel=1e-4)
-    assert math.isnan(mean_over_seeds([0.1])[1])
 
 
 def test_the_table_names_the_bias_of_the_best_evaluation(fallen):
@@ -175,7 +154,7 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says():
     for _ in range(1000):
         scores = simulate([0.6] * 20, 200, rng)
         looked, peak = split_peak(scores)
-        change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z)
+        change = difference(scores[-3:].mean(axis=0)[looked] - scores[peak][looked], z, 1.0)
         drops.append(change["mean"])
         falls += change_sign(change) < 0
     assert abs(float(np.mean(drops))) < 0.006  # the best of 20 evaluations is 6 points too good
@@ -184,11 +163,10 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says():
 
 def test_team_measures_know_choice_from_candidates():
     found = team_measures({"score": 0.0, "facts": {"any_correct": True}})
-    assert found[:2] == (1.0, 0.0)
-    assert math.isnan(team_measures({"score": 0.0, "facts": {"any_correct": False}})[1])
+    assert (found["any_correct"], found["picked"]) == (True, 0.0)
+    assert team_measures({"score": 0.0, "facts": {"any_correct": False}})["picked"] is None
     repaired = team_measures({"score": 1.0, "facts": {"first_correct": False}})
-    assert repaired[4] == 1.0
-    assert math.isnan(repaired[3])
+    assert (repaired["repaired"], repaired["kept"]) == (1.0, None)
 
 
 def test_missing_episodes_are_said_not_guessed(make_run, tmp_path):

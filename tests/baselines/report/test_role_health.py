@@ -12,12 +12,13 @@ import pytest
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.checkers import LoopValue
 from flowzoo.baselines.diagnostics.cliff import find_cliff
-from flowzoo.baselines.diagnostics.dead_roles import RoleDeath
+from flowzoo.baselines.diagnostics.roles import RoleTest
 from flowzoo.baselines.report.accuracy import cliff_facts, cliff_finding, gain_finding
 from flowzoo.baselines.report.changes import role_changes, role_finding
 from flowzoo.baselines.report.health import distance_moved, distances, health_findings, missed_peak
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles import (
+    RoleHealth,
     blame_facts,
     blame_finding,
     recorded_workflow,
@@ -108,13 +109,12 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run, tmp_path):
     text = found["generator lost its skill while the team gained"].text
     assert "found with probability 0.8" in text
     missing = replace(run, folder=tmp_path)
-    assert "are missing" in role_health(missing)["why"]
+    assert role_health(missing).deaths == ()
 
 
 def test_a_frequent_reply_is_told_with_its_share():
-    same = RoleDeath("house", "constant", True, 0.12, 0.91, 0.79, 0.72, 0.84, 0, 200, 0.92)
-    facts = {"judges": [], "chooser": None, "values": [], "deaths": [same], "trained": []}
-    (finding,) = role_findings(facts, True, pays=True)
+    same = RoleTest("house", "says the same", True, 0.12, 0.91, 0.79, 0.72, 0.84, 200, 0, 0.92)
+    (finding,) = role_findings(RoleHealth(deaths=[same]), True, pays=True)
     assert finding.title == "house gives one reply to 91.0\u00a0% of the problems"
     assert "first reply went from 12.0\u00a0% to 91.0\u00a0% of the problems" in finding.text
 
@@ -124,9 +124,9 @@ def test_a_frequent_reply_is_told_with_its_share():
     [(0.08, "No role is dead"), (0.25, "Cannot tell whether a role lost its skill")],
 )
 def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
-    skill = RoleDeath("generator", "skill", False, 0.6, 0.58, -0.02, -0.1, 0.06, 30, 90, findable)
-    facts = {"judges": [], "chooser": None, "values": [], "deaths": [skill], "trained": []}
-    (finding,) = role_findings(facts, True)
+    shares = (0.6, 0.58, -0.02, -0.1, 0.06)
+    skill = RoleTest("generator", "lost skill", False, *shares, 90, 30, findable)
+    (finding,) = role_findings(RoleHealth(deaths=[skill]), True)
     assert finding.title == title
     assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
 
@@ -141,8 +141,7 @@ def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
 )
 def test_an_interval_over_zero_says_nothing_of_the_workflow(mean, level, title):
     value = LoopValue("single candidate", 0.5, 0.5 + mean, mean, mean - 0.1, mean + 0.1, 60, 0.15)
-    facts = {"judges": [], "chooser": None, "values": [(0, value)], "deaths": [], "trained": []}
-    (finding,) = role_findings(facts, True)
+    (finding,) = role_findings(RoleHealth(values=[(0, value)]), True)
     assert (finding.level, finding.title) == (level, title)
 
 

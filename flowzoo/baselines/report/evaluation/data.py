@@ -58,7 +58,13 @@ def read_evaluation(folder: Path, name: str = "") -> EvaluationData:
         DataError: a file is damaged.
     """
     summary_path, episodes_path, latencies_path = evaluation_files(folder)
-    records = sorted(read_episodes(episodes_path), key=_position)
+    # A problem's id ends with its index.
+    records = sorted(
+        read_episodes(episodes_path),
+        key=lambda record: (
+            record.problem.rstrip("0123456789"), _number_at_end(record.problem), sample_of(record),
+        ),
+    )  # fmt: skip
     if not records:
         raise UsageError(
             f"{folder} has no episodes ({episodes_path.name}): repeat the command of `flowzoo eval`"
@@ -82,11 +88,5 @@ def sample_of(record: EpisodeRecord) -> int:
     return _number_at_end(record.episode)
 
 
-def _position(record: EpisodeRecord) -> tuple[str, int, int]:
-    # A problem's id ends with its index.
-    return record.problem.rstrip("0123456789"), _number_at_end(record.problem), sample_of(record)
-
-
 def _number_at_end(name: str) -> int:
-    digits = re.search(r"[0-9]*$", name)
-    return int(digits.group() or 0) if digits else 0
+    return int(re.search(r"[0-9]*$", name)[0] or 0)  # type: ignore[index] - it always matches

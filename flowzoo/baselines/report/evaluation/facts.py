@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from flowzoo.agents.evaluation.comparison import check_pair, paired_comparison
-from flowzoo.agents.evaluation.intervals import grouped_share, interval
+from flowzoo.agents.evaluation.intervals import RATES, interval, values_share
 from flowzoo.agents.evaluation.protocol import protocol_line
-from flowzoo.agents.evaluation.summary import attempts_of, mean, problem_scores, tokens_per
+from flowzoo.agents.evaluation.summary import mean, means_by, problem_scores, tokens_per
 from flowzoo.baselines.report.evaluation.data import EvaluationData
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
+REPLY_RATES = ("role_score", "score", "strict", "truncated")
+"""Measures of replies by their length."""
 BINS = 5
 """Most bins of replies by their length."""
 FEWEST_REPLIES = 5
@@ -34,23 +36,18 @@ class LevelRow(TypedDict):
     tokens: float | None
 
 
-class ReplyRates(TypedDict):
-    """Mean, low and high end of its 95 % interval, by measure; None: no reply has a value."""
+class LengthRow(TypedDict):
+    """Replies of a role from `low` to `high` units long.
 
-    role_score: list[float] | None
-    score: list[float] | None
-    strict: list[float] | None
-    truncated: list[float] | None
-
-
-class LengthRow(ReplyRates):
-    """Rates of a role's replies from `low` to `high` units long."""
+    `rates` are their mean and the ends of its 95 % interval by measure; None: no reply has it.
+    """
 
     role: str
     unit: Literal["tokens", "characters"]
     low: int
     high: int
     replies: int
+    rates: dict[str, list[float] | None]
 
 
 def evaluation_facts(data: EvaluationData) -> dict[str, Any]:
@@ -92,7 +89,10 @@ def comparison_facts(data: EvaluationData, other: EvaluationData) -> dict[str, A
                 "compare"
             )
     check_pair(data.summary["protocol"], other.folder)
-    before, after = scores_of(other.records), scores_of(data.records)
+    before, after = (
+        means_by((record.problem, record.score) for record in side.records)
+        for side in (other, data)
+    )
     levels = by_level(data.records)
     names = {level: {row.problem for row in rows} for level, rows in levels.items()}
     return {
@@ -104,11 +104,6 @@ def comparison_facts(data: EvaluationData, other: EvaluationData) -> dict[str, A
             if problems & before.keys()
         ],
     }
-
-
-def scores_of(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    """Mean score of every problem's episodes, by its id."""
-    return dict(zip(attempts_of(records), problem_scores(records), strict=True))
 
 
 def by_level(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
@@ -160,41 +155,29 @@ def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[LengthRow]:
         inside = [pair for pair, index in zip(pairs, bins, strict=True) if index == number]
         rows.append(
             {
-                "role": role,
-                "unit": "tokens" if counted else "characters",
-                "low": int(sizes[bins == number].min()),
-                "high": int(sizes[bins == number].max()),
-                "replies": len(inside),
-                **_rates(inside),
+                "role": role, "unit": "tokens" if counted else "characters",
+                "low": int(sizes[bins == number].min()), "high": int(sizes[bins == number].max()),
+                "replies": len(inside), "rates": _rates(inside),
             }
-        )
+        )  # fmt: skip
     return rows
 
 
-def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> ReplyRates:
-    return {
-        "role_score": _rate(pairs, lambda record, call: call.role_score),
-        "score": _rate(pairs, lambda record, call: record.score),
-        "strict": _rate(pairs, lambda record, call: float(call.strict)),
-        "truncated": _rate(pairs, lambda record, call: float(call.finish == "length")),
-    }
-
-
-def _rate(
-    pairs: Sequence[tuple[EpisodeRecord, Call]],
-    value: Callable[[EpisodeRecord, Call], float | None],
-) -> list[float] | None:
-    groups: dict[str, list[float]] = {}
+def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> dict[str, list[float] | None]:
+    values: dict[str, dict[str, list[float]]] = {name: {} for name in REPLY_RATES}
     for record, call in pairs:
-        number = value(record, call)
-        if number is not None:
-            groups.setdefault(record.problem, []).append(number)
-    return _mean_with_ends(list(groups.values())) if groups else None
+        for name in REPLY_RATES:
+            value = record.score if name == "score" else RATES[name](call)
+            if value is not None:
+                values[name].setdefault(record.problem, []).append(value)
+    return {name: _mean_with_ends([*groups.values()]) for name, groups in values.items()}
 
 
-def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float]:
+def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float] | None:
+    if not groups:
+        return None
     if all(0 <= value <= 1 for group in groups for value in group):
-        share = grouped_share([sum(group) for group in groups], [len(group) for group in groups])
+        share = values_share(groups)
         return [share.share, share.low, share.high]
     means = np.array([mean(group) for group in groups])  # returns of an external environment
     return [float(means.mean()), *interval(means)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +13,16 @@ from urllib.parse import quote
 from flowzoo.agents.evaluation.summary import attempts_of
 from flowzoo.baselines.report.evaluation.data import (
     EvaluationData,
+    evaluation_files,
     read_evaluations,
     sample_of,
 )
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts, level_of
 from flowzoo.baselines.report.html import as_json, render, stamp
+from flowzoo.baselines.report.local import LocalPage, Resource, file_states
 from flowzoo.baselines.report.transcripts import Texts, pack_episode
 from flowzoo.baselines.run.directory import plain
-from flowzoo.envs import EpisodeRecord
+from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 from flowzoo.files import replace_text, writing
 
@@ -51,28 +54,30 @@ class EpisodeFiles(NamedTuple):
     scripts: list[str]
 
 
-def episode_items(sides: Sequence[EvaluationData], most: int | None) -> Sequence[Item]:
-    """At most `most` episodes of one evaluation, or problems of two, in the order of problems."""
-    if len(sides) == 1:
-        return [[[record]] for record in sides[0].records][:most]
-    groups = [attempts_of(side.records) for side in sides]
-    names = dict.fromkeys(name for group in groups for name in group)
-    return [[group.get(name, []) for group in groups] for name in names][:most]
-
-
 def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> EpisodeFiles:
-    """Index and scripts of the episodes of one evaluation, or of two that are compared."""
+    """Index and scripts of the episodes of one evaluation, or of two that are compared.
+
+    `most` is the number of episodes of one evaluation, or of problems of two, in their order.
+    """
     roles = list(dict.fromkeys(role for side in sides for role in side.roles))
-    items, lines = episode_items(sides, most), Texts()
+    if len(sides) == 1:
+        items: list[Item] = [[[record]] for record in sides[0].records]
+    else:
+        groups = [attempts_of(side.records) for side in sides]
+        names = dict.fromkeys(name for group in groups for name in group)
+        items = [[group.get(name, []) for group in groups] for name in names]
+    lines = Texts()
     rows: list[list[Any]] = []
     packs: list[str] = []
-    for group in _group(items):
+    for group in _group(items[:most]):
         texts, episodes = Texts(), list[Any]()
         for item in group:
-            rows.append(
-                [*_line(item, lines), len(packs), len(episodes), _sides(item, roles, lines)]
-            )
-            for record in (record for side in item for record in side):
+            records = [record for side in item for record in side]
+            first = records[0]
+            parts = (first.problem, first.text, first.gold, level_of(first))
+            line = [lines.add(one_line(part)) for part in parts]
+            rows.append([*line, len(packs), len(episodes), _sides(item, roles, lines)])
+            for record in records:
                 episodes.append(pack_episode(plain(record), "sample", sample_of(record), texts))
         packs.append(as_json({"texts": texts.all, "episodes": episodes}))
     stamp = hashlib.sha256("".join(packs).encode()).hexdigest()[:16]
@@ -101,12 +106,6 @@ def _group(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield group
 
 
-def _line(item: Item, texts: Texts) -> list[int]:
-    record = next(record for side in item for record in side)
-    parts = (record.problem, record.text, record.gold, level_of(record))
-    return [texts.add(one_line(part)) for part in parts]
-
-
 def _sides(item: Item, roles: Sequence[str], texts: Texts) -> list[list[list[Any]]]:
     return [
         [
@@ -115,7 +114,7 @@ def _sides(item: Item, roles: Sequence[str], texts: Texts) -> list[list[list[Any
                 record.score,
                 None if record.answer is None else texts.add(one_line(record.answer)),
                 int(record.truncated),
-                [_flags(record, role) for role in roles],
+                [_flags([call for call in record.calls if call.role == role]) for role in roles],
             ]
             for record in side
         ]
@@ -123,14 +122,14 @@ def _sides(item: Item, roles: Sequence[str], texts: Texts) -> list[list[list[Any
     ]
 
 
-def _flags(record: EpisodeRecord, role: str) -> int:
-    calls = [call for call in record.calls if call.role == role]
-    return (
-        (1 if calls else 0)
-        | (2 if any(not call.strict for call in calls) else 0)
-        | (4 if any(call.finish == "length" for call in calls) else 0)
-        | (8 if any(call.role_score is not None and call.role_score < 1 for call in calls) else 0)
+def _flags(calls: Sequence[Call]) -> int:
+    tests = (
+        bool(calls),
+        any(not call.strict for call in calls),
+        any(call.finish == "length" for call in calls),
+        any(call.role_score is not None and call.role_score < 1 for call in calls),
     )
+    return sum(2**bit for bit, holds in enumerate(tests) if holds)
 
 
 def one_line(text: str) -> str:
@@ -194,3 +193,34 @@ def write_evaluation(
                 path.unlink()
     replace_text(out, page.html)  # last: it goes with the scripts that are there now
     return [out, beside] if page.scripts else [out]
+
+
+class EvaluationServer(LocalPage):
+    """Server of the page of an evaluation; it is built again when the evaluation has changed."""
+
+    def __init__(
+        self, folder: Path, against: Path | None, port: int = 0, episodes: int | None = None
+    ) -> None:
+        self.folders = [folder] if against is None else [folder, against]
+        # Another site's page may load scripts from here, but cannot guess their address.
+        self.scripts = secrets.token_hex(16)
+        self._sources = (folder, against, self.scripts, episodes)
+        self._state = self.state()
+        self._page = build_page(*self._sources)
+        super().__init__(port)
+
+    def state(self) -> Sequence[tuple[str, int, int]]:
+        """State of the files that the page is made of."""
+        return file_states(path for folder in self.folders for path in evaluation_files(folder))
+
+    def answer(self, path: str) -> Resource | None:
+        """The page, or one of its scripts."""
+        if path == "/":
+            state = self.state()
+            if state != self._state:
+                self._page, self._state = build_page(*self._sources), state
+            return Resource("text/html; charset=utf-8", self._page.html)
+        script = re.fullmatch(rf"/{self.scripts}/([0-9]{{1,9}})\.js", path)
+        if script is None or int(script[1]) >= len(self._page.scripts):
+            return None
+        return Resource("text/javascript; charset=utf-8", self._page.scripts[int(script[1])])

@@ -91,11 +91,11 @@ const lengthSection = (facts) => section("lengths", "Length of replies", null,
     ["role", (row) => bdi(row.role)],
     ["length", (row) => [row.low === row.high ? number(row.low) : range(row.low, row.high, number), h("small", null, row.unit)], "left"],
     ["replies", (row) => number(row.replies)],
-    ...(game.pays ? [] : [["own accuracy", (row) => rate(row.role_score)]]),
-    [`${measure()} of the team`, (row) => rate(row.score)],
-    ["", (row) => gauge(row.score[0], row.score.slice(1))],
-    ["readable", (row) => rate(row.strict)],
-    ["cut off", (row) => rate(row.truncated)],
+    ...(game.pays ? [] : [["own accuracy", (row) => rate(row.rates.role_score)]]),
+    [`${measure()} of the team`, (row) => rate(row.rates.score)],
+    ["", (row) => gauge(row.rates.score[0], row.rates.score.slice(1))],
+    ["readable", (row) => rate(row.rates.strict)],
+    ["cut off", (row) => rate(row.rates.truncated)],
   ], facts.lengths));
 
 const evaluationPage = (facts, packed) => [
