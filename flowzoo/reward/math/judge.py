@@ -34,19 +34,16 @@ _verdicts: dict[tuple[str, str], tuple[JudgeStatus, float]] = {}  # with the dea
 def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
     """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content."""
     distinct = dict.fromkeys(pairs)
-    cached = ((pair, _recall(pair, deadline)) for pair in distinct)
-    statuses = {pair: status for pair, status in cached if status is not None}
+    # A longer deadline may decide a pair that timed out.
+    recalled = ((pair, *_verdicts.get(pair, ("timeout", 0.0))) for pair in distinct)
+    statuses = {
+        pair: status for pair, status, tried in recalled if status != "timeout" or deadline <= tried
+    }
     short = [p for p in distinct if p not in statuses and max(map(len, p)) <= _MAX_CHARS]
     if short:
         statuses.update(zip(short, _ask(short, deadline), strict=True))
     # Pairs of long texts count as different.
     return [statuses.get(pair, "different") for pair in pairs]
-
-
-def _recall(pair: tuple[str, str], deadline: float) -> JudgeStatus | None:
-    # A longer deadline may decide a pair that timed out.
-    status, tried = _verdicts.get(pair, (None, 0.0))
-    return None if status == "timeout" and deadline > tried else status
 
 
 def _remember(pair: tuple[str, str], status: JudgeStatus, deadline: float) -> None:
