@@ -219,7 +219,12 @@ def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool
         return False  # a decimal fraction needs no rounding
     if exact_value is None:
         return False
-    if _is_nearest_double(decimal_value, exact_value, written.digits):
+    # Of 16 or 17 digits that are the shortest form of the double nearest to a number; one more zero
+    # than that form has claims a digit more than a double holds.
+    form = repr(float(exact_value))
+    form_digits = sum(map(str.isdigit, form.partition("e")[0].lstrip("-0.")))
+    is_shortest = written.digits in (16, 17) and written.digits == form_digits
+    if is_shortest and decimal_value == Fraction(form):
         return True
     exponent = math.floor(math.log10(abs(decimal_value))) + 1 - written.digits
     return abs(decimal_value - exact_value) <= Fraction(10) ** exponent / 2
@@ -239,14 +244,6 @@ def solves(value: ExprNode, difference: ExprNode) -> bool:
     at = [substitute(difference, {name: add((value, num(shift)))}) for shift in (0, 1, 2)]
     steps = [add((b, mul((num(-1), a)))) for a, b in pairwise(at)]
     return same_function(at[0], num(0)) is True and same_function(*steps) is True
-
-
-def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: int) -> bool:
-    # True if 16 or 17 digits are the shortest form of the double nearest to a number.
-    # One more zero than that form has claims a digit more than a double holds.
-    form = repr(float(exact_value))
-    form_digits = sum(char.isdigit() for char in form.partition("e")[0].lstrip("-0."))
-    return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
 
 
 def same(answer: ParsedAnswer, gold: ParsedAnswer, options: MathOptions) -> bool | None:
@@ -391,7 +388,7 @@ def _scalar_and_other(
         return not scalar.label and same(scalar, other.items[0], options)
     if rows_of(scalar.node) and other.shape == "[]" and all(x.shape == "[]" for x in other.items):
         cells = [[cell.node for cell in row.items if cell.node is not None] for row in other.items]
-        return same_scalar(scalar, *scalars(built(cells)), options)
+        return same_scalar(scalar, scalars(built(cells))[0], options)
     if other.kind == "seq" and other.shape in ("()", "[]") and (column := _column(scalar)):
         return _in_order(column, other.items, options)
     node = scalar.node
@@ -434,7 +431,7 @@ def _on_the_dial(time: ParsedAnswer) -> ParsedAnswer:
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
     # True if `a:b` or `a:b:c` may be a time, which must not be reduced.
-    hour, *others = (item.node and rational(item.node) for item in ratio.items)
+    hour, *others = (rational(item.node) if item.node else None for item in ratio.items)
     are_sixtieths = all(v is not None and (10 <= v < 60 or v == 0) for v in others)
     return len(others) < 3 and hour is not None and hour <= 24 and are_sixtieths
 

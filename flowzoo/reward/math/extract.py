@@ -60,7 +60,11 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
         if is_plain and inside and text.find("box", max(box - 80, 0), box) < 0:
             return True, (_percent(text, close_at + 1, inside) if with_percent else inside)
     box_found = _last_box(text, len(text))
-    while box_found and not box_found[2] and _is_mention(text, box_found[0]):
+    while box_found and not box_found[2]:
+        # A blank box may only mention the format, like the task's instruction.
+        start = text.rfind("\\", max(box_found[0] - 6, 0), box_found[0] + 1)
+        if _MENTION_BEFORE.search(text, max(start - 12, 0), max(start, 0)) is None:
+            break
         box_found = _last_box(text, box_found[0])
     if box_found is None:
         return False, None
@@ -69,12 +73,6 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     if joined is not None:
         return True, joined
     return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
-
-
-def _is_mention(text: str, start: int) -> bool:
-    # True if the blank box at `start` only mentions the format, like the task's instruction.
-    begin = text.rfind("\\", max(start - 6, 0), start + 1)
-    return _MENTION_BEFORE.search(text, max(begin - 12, 0), max(begin, 0)) is not None
 
 
 def _percent(text: str, end: int, inside: str) -> str:
@@ -364,15 +362,16 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "whole":
         text = _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
         # A short sentence that says a number without a bound or a doubt is read by its number.
-        is_said = (
-            text and _SENTENCE.fullmatch(text) and not HEDGED.search(_INSTEAD_OF.sub("", text))
-        )
-        return None if text and is_said and not _is_phrase(text) else text
+        if not text or _SENTENCE.fullmatch(text) is None or _is_phrase(text):
+            return text
+        return text if HEDGED.search(_INSTEAD_OF.sub("", text)) else None
     if source == "span":
         line = _skip_lead(_last_line(tail))
         return _in_words(line) or _last_item(line)
-    readers = {"phrase": answer_phrase, "hashes": _after_hashes, "number": _last_number}
-    return readers[source](tail)
+    if source == "number":
+        numbers = _LAST_NUMBER.findall(tail)
+        return numbers[-1].rstrip(",") if numbers else None
+    return answer_phrase(tail) if source == "phrase" else _after_hashes(tail)
 
 
 def without_thinking(text: str) -> str | None:
@@ -569,8 +568,3 @@ def _is_formula(match: re.Match[str]) -> bool:
         return False
     text_words = _WORDS.findall(_TYPESET.sub(" ", body))
     return sum(word.lower() not in _ANSWER_WORDS and len(word) > 2 for word in text_words) <= 2
-
-
-def _last_number(text: str) -> str | None:
-    numbers = _LAST_NUMBER.findall(text)
-    return numbers[-1].rstrip(",") if numbers else None

@@ -117,7 +117,9 @@ def _same_set(answer: str, gold: str) -> bool:
     # Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
     # Only the gold is solved: an unsolved inequality is not an answer.
     written, reference = read_answer(answer), read_answer(gold)
-    if written is None or reference is None or not _is_interval_like(written):
+    if written is None or reference is None or written.shape == ",":
+        return False
+    if not is_real_set(written) and written.kind not in ("seq", "set"):
         return False
     inequalities = relations_of(reference)
     if is_real_set(reference) and not (inequalities and reference.kind == "cap"):
@@ -129,10 +131,6 @@ def _same_set(answer: str, gold: str) -> bool:
         return False
     letter, solutions = _solve(inequalities)
     return written.label in ("", letter) and bool(_set(written) == solutions)
-
-
-def _is_interval_like(answer: ParsedAnswer) -> bool:
-    return answer.shape != "," and (is_real_set(answer) or answer.kind in ("seq", "set"))
 
 
 def _solve(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:

@@ -615,9 +615,9 @@ class _Parser(TokenCursor):
                 factors.append(self.signed())
             elif self.accept("/", "div", ":"):
                 factors.append(power(self.signed(), MINUS_ONE))
-            elif self.is_mod():
-                divisor = self.signed()
-                factors = [call("mod", [mul(factors), divisor])]
+            elif self.next_text() in ("bmod", "mod"):
+                self.at += 1
+                factors = [call("mod", [mul(factors), self.signed()])]
             elif self.starts_atom() and not self.is_split_number(first):
                 pair = self.tokens[self.at - 1 : self.at + 1]
                 if all(token.kind == "w" and vocabulary.is_prose(token.text) for token in pair):
@@ -637,11 +637,6 @@ class _Parser(TokenCursor):
         minus = self.signs()
         node = self.mixed() or self.power()
         return node if minus > 0 else neg(node)
-
-    def is_mod(self) -> bool:
-        is_sign = self.next_text() in ("bmod", "mod")
-        self.at += is_sign
-        return is_sign
 
     def is_split_number(self, first: int) -> bool:
         # Two adjacent numbers are not a product: `4 2` is neither 8 nor 42, but `2^6 3^5` is a

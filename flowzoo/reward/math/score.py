@@ -386,12 +386,9 @@ def score_batch(
     statuses = [settled[row] if isinstance(row, tuple) else row for row in rows]
     if problems is not None:
         copied = cache(is_copied)
-        statuses = [
-            "copied"
-            if status == "equal" and isinstance(row, tuple) and copied(*row, problem)
-            else status
-            for status, row, problem in zip(statuses, rows, problems, strict=True)
-        ]
+        for idx, (row, problem) in enumerate(zip(rows, problems, strict=True)):
+            if statuses[idx] == "equal" and isinstance(row, tuple) and copied(*row, problem):
+                statuses[idx] = "copied"
     return Scores.of(statuses, options)
 
 

@@ -30,7 +30,10 @@ class Sort(NamedTuple):
 
 def read_sort(cleaned: str) -> ParsedAnswer | None:
     """Return the meaning of an answer of one of `SORTS`, or None."""
-    if len(cleaned) > _LONGEST or _SIGNS.search(plain := _plain(cleaned)) is None:
+    if len(cleaned) > _LONGEST:
+        return None
+    plain = " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
+    if _SIGNS.search(plain) is None:
         return None
     for sort in SORTS:
         if sort.sign.search(plain) and (form := sort.read(plain)):
@@ -44,11 +47,6 @@ _LONGEST: Final = 200
 _TEXT = re.compile(
     rf"\\(?:{'|'.join(sorted(TEXT_COMMANDS - {'mathbb', 'mathcal'}))})\s?\{{([^{{}}\\]*)\}}"
 )
-
-
-def _plain(cleaned: str) -> str:
-    # An answer without commands for text.
-    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
 
 
 def _form(

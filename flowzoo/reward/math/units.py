@@ -100,8 +100,6 @@ def read_unit(tokens: Sequence[MathToken], start: int, end: int) -> Quantity:
     ]
     if unit_words and unit_words[0].lower() in _SCALES:
         factor *= _SCALES[unit_words.pop(0).lower()]
-        if unit_words and unit_words[0] == "of":
-            unit_words.pop(0)
     if unit_words and unit_words[0].lower() in (*_PERCENT, "%"):
         unit, factor, unit_words = "%", factor / 100, unit_words[1:]
     if unit and unit_words[-2:-1] not in (["per"], ["/"]):
