@@ -8,7 +8,7 @@ from flowzoo.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flowzoo.reward.math.extract import extract as extract
-    from flowzoo.reward.math.score import MathOptions as MathOptions
+    from flowzoo.reward.math.options import MathOptions as MathOptions
     from flowzoo.reward.math.score import Scores as Scores
     from flowzoo.reward.math.score import equivalence_classes as equivalence_classes
     from flowzoo.reward.math.score import is_gradable as is_gradable
@@ -16,5 +16,6 @@ if TYPE_CHECKING:
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, {
     "math.extract": "extract",
-    "math.score": "MathOptions Scores equivalence_classes is_gradable score_batch",
+    "math.options": "MathOptions",
+    "math.score": "Scores equivalence_classes is_gradable score_batch",
 })  # fmt: skip

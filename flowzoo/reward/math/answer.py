@@ -16,6 +16,7 @@ from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.lists import (
     JOINTS,
     PERMUTED,
+    are_claims,
     finite_union,
     is_condition,
     leaves,
@@ -45,6 +46,7 @@ from flowzoo.reward.math.tree import (
     mul,
     neg,
     num,
+    scalars,
     substitute,
     sym,
     symbols,
@@ -108,24 +110,16 @@ def _is_measured(node: ExprNode) -> bool | None:
     return False not in verdicts and (True in verdicts or len(inner) < len(args) or None)
 
 
-def _is_computable(node: ExprNode) -> bool:
-    return not symbols(node) and "@" not in node.key and node.key not in ("#e", "#i")
-
-
 def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 0.0) -> bool:
     # True if all sides without symbols are equal; within `tolerance` if there is one.
     closed = [node for node in nodes if node is not None and not symbols(node)]
-    for node in closed[1:]:
-        if not tolerance:
-            if same_function(closed[0], node) is not True:
-                return False
-            continue
-        value, first = constant(node), constant(closed[0])
-        if value is None or first is None:
-            return False
-        if abs(value - first) > tolerance * max(abs(value), abs(first)):
-            return False
-    return True
+    if not tolerance:
+        return all(same_function(closed[0], node) is True for node in closed[1:])
+    values = [constant(node) for node in closed]
+    return all(
+        x is not None and y is not None and abs(x - y) <= tolerance * max(abs(x), abs(y))
+        for x, y in product(values[:1], values[1:])
+    )
 
 
 MAX_CHARS: Final = 2_000
@@ -168,8 +162,9 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
             if of_sort is not None:
                 return of_sort._replace(text=of_sort.text or text)
         if "cases" in cleaned and (rows := pieces_of(cleaned)):
-            read = [ParsedAnswer("seq", "", None, _both(*row), "cases") for row in rows]
-            return ParsedAnswer("set", text, items=tuple(read))
+            parts = [tuple(_read(x) or ParsedAnswer("text", x) for x in row) for row in rows]
+            read = tuple(ParsedAnswer("seq", items=items, shape="cases") for items in parts)
+            return ParsedAnswer("set", text, items=read)
         if whole := PERMUTED.fullmatch(cleaned):
             return permute_tuples(_read(whole[1]), text)
         source = tokenize(
@@ -202,10 +197,6 @@ def read_as_written(answer: str) -> ParsedAnswer | None:
 def is_list_like(answer: str) -> bool:
     """Return True if commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
-
-
-def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
-    return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
 class _Reader:
@@ -253,23 +244,26 @@ class _Reader:
             raise AnswerSyntaxError
         modulus = parse_scalar(self.source, at + 1, end)
         residues = leaves([self.read(start, stop)])
-        if any(item.node is None for item in residues):
-            raise AnswerSyntaxError
-        pairs = [(call("mod", [item.node, modulus]), modulus) for item in residues if item.node]
         parts = [
             ParsedAnswer(
                 "seq",
-                items=tuple(ParsedAnswer("scalar", node=x) for x in pair),
+                items=scalars(call("mod", [x.node, modulus]), modulus),
                 shape="mod",
                 label=name,
             )
-            for pair in pairs
+            for x in residues
+            if x.node is not None
         ]
-        return parts[0] if len(parts) == 1 else ParsedAnswer("list", items=tuple(parts))
+        if len(parts) < len(residues):
+            raise AnswerSyntaxError
+        return make_list(parts, flat=False)
 
     def _sides(self, start: int, end: int, at: list[int]) -> list[tuple[int, int]]:
         bounds = [start - 1, *at, end]
-        sides = [self._trimmed(a + 1, b) for a, b in pairwise(bounds)]
+        sides: list[tuple[int, int]] = []
+        for a, b in pairwise(bounds):
+            inside = [idx for idx in range(a + 1, b) if self.tokens[idx].text != "\\\\"]
+            sides.append((inside[0], inside[-1] + 1) if inside else (b, b))
         is_denied = any(self.tokens[b - 1].text in ("not", "neg", "lnot") for _, b in sides) or any(
             token.kind in "wt" and DENIED.search(token.text)
             for a, b in sides
@@ -279,13 +273,6 @@ class _Reader:
         if any(a >= b for a, b in sides) or len(sides) > 40 or is_denied:
             raise AnswerSyntaxError
         return sides
-
-    def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        while start < end and self.tokens[start].text == "\\\\":
-            start += 1
-        while start < end and self.tokens[end - 1].text == "\\\\":
-            end -= 1
-        return start, end
 
     def _label(self, start: int, end: int) -> str:
         # The text of a slice that is only a name, such as `x_1`, `f(x)`, `(p,q)`.
@@ -297,8 +284,8 @@ class _Reader:
             return ""
         if first.text in ("(", "[") and self.partner[start] == end - 1:
             inner = self.tokens[start + 1 : end - 1]
-            names = all(t.kind in "wc" or t.text in (*",_{}()",) or t.kind == "n" for t in inner)
-            return text if names and "," in text and inner[0].kind in "wc" else ""
+            are_names = all(t.kind in "wcn" or t.text in ",_{}()" for t in inner)
+            return text if are_names and "," in text else ""
         idx = start
         if first.text in _FIGURES and 1 < end - start < 6:
             return text
@@ -352,10 +339,6 @@ class _Reader:
         name = self._label(start, end)
         return bool(name) and not any(token.spaced for token in self.tokens[start + 1 : end])
 
-    def is_closed(self, start: int, end: int) -> bool:
-        node = self._node(start, end)
-        return node is not None and not symbols(node)
-
     def _equality(self, sides: list[tuple[int, int]]) -> ParsedAnswer:
         # `x = value`, `value = x`, a chain that computes a value, or an equation.
         # A chain has a value only if all its sides can be read, the ones without symbols are equal
@@ -365,7 +348,8 @@ class _Reader:
         if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
             relation = ("=", add((nodes[0], neg(nodes[1]))))
         label = self._label(*sides[0]) or self.measure(*sides[0], nodes[0])
-        if nodes[0] is not None and _is_computable(nodes[0]):
+        first = nodes[0]
+        if first and not symbols(first) and "@" not in first.key and first.key not in ("#e", "#i"):
             label = ""  # `\Gamma(3) = 3` is right or wrong
         if len(sides) > 2 and (several := self._index_labels(sides[:-1])):
             value = self.read(*sides[-1])
@@ -383,7 +367,9 @@ class _Reader:
                 return value._replace(label=name, relation=relation)
             return ParsedAnswer("relation", label=name, relation=relation)
         free = any(node is None or symbols(node) for node in nodes[:-1])
-        if not free and not self._is_echo(sides) and _consistent(nodes):
+        texts = {_text(self.tokens[start:end]) for start, end in sides}
+        is_echo = len(texts) < len(sides)  # as in `1 = 1`
+        if not free and not is_echo and _consistent(nodes):
             value = self.read(*sides[-1])
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
                 return value._replace(label=CLOSED, relation=self._decomposition(sides))
@@ -410,11 +396,6 @@ class _Reader:
         factors = [x for x in node.args if x.op != "pow" or x.args[1] != MINUS_ONE]
         is_whole = node.op == "add" or (node.op == "mul" and len(factors) > 1)
         return (CLOSED, node) if is_whole else None
-
-    def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
-        # True if a side is repeated, as in `1 = 1`.
-        texts = [_text(self.tokens[start:end]) for start, end in sides]
-        return len(set(texts)) < len(texts)
 
     def measure(self, start: int, end: int, node: ExprNode | None) -> str:
         # The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
@@ -452,18 +433,14 @@ class _Reader:
             solved = solved_range(left, right, op)
             if solved is not None:
                 return solved._replace(relation=relation)
-        infinity = ParsedAnswer("scalar", node=const("inf"))
-        minus = ParsedAnswer("scalar", node=neg(const("inf")))
-        for idx in (0, 1):
+        minus, infinity = scalars(neg(const("inf")), const("inf"))
+        for idx, shape in enumerate(("(]", "[)")):
             name, other = self._label(*sides[idx]), (left, right)[1 - idx]
             if op == "!=" or not name or other is None or name in symbols(other):
                 continue
             bound = self.read(*sides[1 - idx])
-            closed = op == "<="
-            if idx == 0:
-                shape, ends = ("(]" if closed else "()"), (minus, bound)
-            else:
-                shape, ends = ("[)" if closed else "()"), (bound, infinity)
+            ends = (bound, infinity) if idx else (minus, bound)
+            shape = shape if op == "<=" else "()"
             return ParsedAnswer("seq", "", None, ends, shape, "", name, True, 0, relation)
         if relation is None:
             raise AnswerSyntaxError
@@ -503,17 +480,12 @@ class _Reader:
             if strong == ";" or (is_assignment and any(part.label for part in leaves(nested))):
                 return make_list(nested, flat=False)
         parts = self.parts(start, end, [idx for idx, _ in cuts])
-        if len(parts) > MAX_ITEMS:
-            raise AnswerTooLargeError
         answer = make_list([self.read(a, b) for a, b in parts], flat=True)
         if (integers := integers_of(answer.items)) is not None:
             return integers
         joints = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
         senses = {JOINTS.get(joint, ",") for joint in joints}
-        is_stated = bool(joints & {"land", "lor"}) or len({i.label for i in answer.items}) > 1
-        is_stated = is_stated or all(
-            i.shape == "mod" or (i.node is not None and i.node.op == "sym") for i in answer.items
-        )
+        is_stated = bool(joints & {"land", "lor"}) or are_claims(answer.items)
         if len(senses) > 1:
             senses.discard(",")
         if len(senses) == 1 and (is_stated or all(map(is_condition, answer.items))):
@@ -526,6 +498,8 @@ class _Reader:
         slices = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
         if not slices:
             raise AnswerSyntaxError
+        if len(slices) > MAX_ITEMS:
+            raise AnswerTooLargeError
         return slices
 
     def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
@@ -542,7 +516,10 @@ class _Reader:
         if relations:
             return self.related(start, end, relations)
         operations = [
-            idx for idx in top if self.is_operator(idx, _SET_OPS) or self.is_between_sets(idx, end)
+            idx
+            for idx in top
+            if self.is_operator(idx, _SET_OPS)
+            or [t.text for t in self.tokens[max(idx - 1, 0) : idx + 2]] == ["\\}", "times", "\\{"]
         ]
         if operations:
             return self.set_operation(start, end, operations[-1])
@@ -561,13 +538,11 @@ class _Reader:
     ) -> list[tuple[int, int]]:
         # Slices of adjacent relations; one slice for a chain.
         slices: list[tuple[int, int]] = []
-        seen = {_text(self.tokens[start : relations[0]])}
         for left, right in pairwise(relations):
             inside = [idx for idx in top if left < idx < right]
-            if cut := self.hard_cut(inside) or self.soft_cut(inside, right, seen):
+            if cut := self.hard_cut(inside) or self.soft_cut(inside, right):
                 slices.append((start, cut[0]))
                 start = cut[1]
-                seen.add(_text(self.tokens[start:right]))
         return [*slices, (start, end)]
 
     def hard_cut(self, inside: Sequence[int]) -> tuple[int, int] | None:
@@ -580,18 +555,14 @@ class _Reader:
             return bars[0], bars[-1] + 1
         return next(((idx, idx) for idx in inside[1:] if self.tokens[idx].spaced == 2), None)
 
-    def soft_cut(self, inside: Sequence[int], right: int, seen: set[str]) -> tuple[int, int] | None:
-        # The same at white space before a name.
+    def soft_cut(self, inside: Sequence[int], right: int) -> tuple[int, int] | None:
+        # The same at white space before a name; after a command it only ends that.
         for idx in inside[1:]:
-            is_again = _text(self.tokens[idx:right]) in seen
-            # White space after a command only ends it.
-            is_space = self.tokens[idx].spaced and (self.tokens[idx - 1].kind != "c" or is_again)
-            if (
-                is_space
-                and self.is_name(idx, right)
-                and (is_again or self.is_closed(inside[0], idx))
-            ):
-                return idx, idx
+            is_apart = self.tokens[idx].spaced and self.tokens[idx - 1].kind != "c"
+            if is_apart and self.is_name(idx, right):
+                node = self._node(inside[0], idx)
+                if node is not None and not symbols(node):
+                    return idx, idx
         return None
 
     def named(self, start: int, end: int) -> ParsedAnswer | None:
@@ -668,8 +639,6 @@ class _Reader:
                 raise AnswerSyntaxError
             return self.read(start + 1, end - 1)
         parts = self.parts(start + 1, end - 1, cuts)
-        if len(parts) > MAX_ITEMS:
-            raise AnswerTooLargeError
         shape = "()" if opening == "langle" else opening + closing
         return ParsedAnswer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
 
@@ -711,11 +680,6 @@ class _Reader:
         digits = significant(self.tokens[start:end])
         change = direction(self.tokens[end:last])
         return ParsedAnswer("scalar", "", node, (), change, quantity.unit, digits=digits)
-
-    def is_between_sets(self, idx: int, end: int) -> bool:
-        # True for the sign of a Cartesian product of sets in braces.
-        is_sign = self.tokens[idx].text == "times" and 0 < idx < end - 1
-        return is_sign and (self.tokens[idx - 1].text, self.tokens[idx + 1].text) == ("\\}", "\\{")
 
     def set_operation(self, start: int, end: int, at: int) -> ParsedAnswer:
         left, right = self.read(start, at), self.read(at + 1, end)

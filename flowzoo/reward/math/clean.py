@@ -204,7 +204,7 @@ _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
     _rule("\\SI \\qty \\num \\ang{ \\si \\unit",
           r"\\(?:SI|qty|num|ang|si|unit)\s*\{([^{}]*)\}\s*(?:\{([^{}]*)\})?", _quantity),
     _rule("Omega", r"\\(?:text|mathrm)\s*\{([^{}\\]*)(?:\}\s*\\Omega|\\Omega\s*\})"
-          r"|(?<=\d)\s*\\Omega\s*$", lambda match: rf"\text{{{match[1] or ' '}Ω}}"),
+          r"|(?<=\d)\s*\\Omega\s*$", r"\\text{ \1Ω}"),
     _rule("cdot", r"(\\(?:text|mathrm)\s*\{[^{}\\]*)\\cdot\s*", r"\1 "),
     _rule("mapsto",
           r"(?:([A-Za-z])\s*(?::|\\colon)\s*|^\s*)([A-Za-z])\s*\\(?:long)?mapsto(?![A-Za-z])",
@@ -218,7 +218,7 @@ _OF_COMMANDS: Final[tuple[Rewriting, ...]] = (
           _partial),
     _rule("mathbb",
           rf"{_Z}\s*/\s*(?:(\d+|[a-z])\s*{_Z}|\((\d+|[a-z])\)|\\langle\s*(\d+)\s*\\rangle)",
-          lambda match: rf"\mathbb{{Z}}_{{{match[1] or match[2] or match[3]}}}"),
+          r"\\mathbb{Z}_{\1\2\3}"),
     _rule("mathbb Bbb",
           r"\\(?:mathbb|Bbb)\s*(?:\{\s*R\s*\}|R)\s*"
           r"(?:(\^\s*(?:\{\s*\+\s*\}|\+)|_\s*\{\s*>\s*0\s*\})|_\s*\{\s*\\geq\s*0\s*\})",
@@ -266,11 +266,11 @@ _REWRITINGS: Final[tuple[Rewriting, ...]] = (
     _rule("\\dot", rf"(\d*\.\d*)\\dot\s*{_DIGIT}(\d*)\\dot\s*{_DIGIT}", r"\1\\overline{\2\3\4}"),
     _rule("bar \\dot overline",
           r"(\d*\.\d*)\\(?:bar|dot|overline|overbar)\s*(?:\{\s*(\d{1,40})\s*\}|(\d))",
-          lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
+          r"\1\\overline{\2\3}"),
     _rule("ldots", r"(\\overline\s*\{\d+\})\s*\\ldots", r"\1"),
     _rule(")", r"^([-+]?\d*\.\d{0,40})\((\d{1,40})\)$", r"\1\\overline{\2}"),
     _rule("ldots", r"^([-+]?\d*\.\d{0,40}?)(?:(\d)\2{2,40}|(\d{2,12}?)\3{1,12})\s*\\ldots\s*$",
-          lambda match: f"{match[1]}\\overline{{{match[2] or match[3]}}}"),
+          r"\1\\overline{\2\3}"),
     _rule("mathbb Bbb", rf"{_R}(?!\s*[\^_])", r"(-\\infty,\\infty)"),
     _rule("''", r"(?<=\d)''(?!')", '"'),
     (("per cent",), lambda text: text.replace("per cent", "percent")),
@@ -459,22 +459,16 @@ def unwrap(text: str) -> str:
 
 
 _INDEXED = re.compile(r"[A-Za-z]+\d\w*", re.ASCII)
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def is_one_group(inside: str) -> bool:
     """Return True if the braces inside a pair of braces close no more than they open."""
-    depth, skip = 0, False
-    for char in inside:
-        if skip:
-            skip = False
-        elif char == "\\":
-            skip = True
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth < 0:
-                return False
+    depth = 0
+    for brace in _BRACES.findall(inside):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            return False
     return depth == 0
 
 

@@ -9,12 +9,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise, permutations
-from typing import Final, Literal, NamedTuple
+from itertools import chain, pairwise, permutations
+from typing import Final, NamedTuple
 
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.families import same_family, same_residues
+from flowzoo.reward.math.lists import are_claims, leaves
 from flowzoo.reward.math.matrices import built
+from flowzoo.reward.math.options import MathOptions
 from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
 from flowzoo.reward.math.sets import (
     Linear,
@@ -24,43 +26,24 @@ from flowzoo.reward.math.sets import (
     same_real_set,
 )
 from flowzoo.reward.math.tree import (
+    ZERO,
     ExprNode,
     ParsedAnswer,
     add,
     call,
     const,
+    divide,
     has_minus,
     mul,
     neg,
     num,
-    power,
     rational,
+    scalars,
     substitute,
     sym,
     symbols,
 )
 from flowzoo.reward.math.units import is_rate_of, size_of
-
-PercentRule = Literal["exact", "either"]
-UnitRule = Literal["optional", "required", "ignored"]
-ListRule = Literal["free", "strict"]
-
-
-class Rules(NamedTuple):
-    """Configurable conventions; see `flowzoo.reward.MathOptions`."""
-
-    percent: PercentRule = "exact"
-    units: UnitRule = "optional"
-    order: ListRule = "free"
-    digits: int = 6
-
-
-def column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...] | None:
-    """The cells of a matrix with one column or one row."""
-    rows = rows_of(scalar.node)
-    if rows is None or (len(rows) > 1 and len(rows[0]) > 1):
-        return None
-    return tuple(ParsedAnswer("scalar", node=cell) for row in rows for cell in row)
 
 
 def rows_of(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
@@ -70,36 +53,37 @@ def rows_of(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
     return [row.args[1:] for row in node.args[1:]]
 
 
-def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+def _column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...]:
+    # The cells of a matrix with one column or one row; none of others.
+    rows = rows_of(scalar.node) or []
+    return scalars(*chain(*rows)) if len(rows) == 1 or {*map(len, rows)} == {1} else ()
+
+
+def same_scalar(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
     if {a.unit, b.unit} == {"degree", "rad"}:
-        return _same_angle(a.node, b.node, is_first=a.unit == "degree")
-    if a.unit != b.unit and a.unit and b.unit and rules.units != "ignored":
+        return _same_angle(a, b)
+    if a.unit != b.unit and a.unit and b.unit and options.units != "ignored":
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
         a, b = _signed(a, b), _signed(b, a)
     is_factor = a.shape != b.shape and "multiple" in (a.unit, b.unit)
     if is_factor or {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
-    if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, rules):
+    if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, options):
         return False
     verdict = same_function(a.node, b.node)
-    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
-        is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
-        if is_letter and symbols(y.node or num(0)) == {x.unit}:
-            verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
-        verdict = _same_angle(a.node, b.node, is_first=a.unit == "degree")
+        verdict = _same_angle(a, b)
     if verdict is not True and (a.digits or b.digits):
-        is_rounded = is_rounding(a, b, rules.digits) or is_rounding(b, a, rules.digits)
+        is_rounded = is_rounding(a, b, options.digits) or is_rounding(b, a, options.digits)
         verdict = is_rounded or verdict
-    if verdict is False and rules.percent == "either":
-        hundred = num(100)
+    if verdict is False and options.percent == "either":
         for x, y in ((a, b), (b, a)):
             if x.unit == "%" and y.unit != "%" and x.node is not None and y.node is not None:
-                return same_function(mul((hundred, x.node)), y.node)
+                return same_function(mul((num(100), x.node)), y.node)
     return verdict
 
 
@@ -137,7 +121,7 @@ def renamed(answer: ParsedAnswer, new: Mapping[str, ExprNode]) -> ParsedAnswer:
 
 def _letters(answer: ParsedAnswer) -> frozenset[str]:
     nodes = [node for node in (answer.node, answer.relation and answer.relation[1]) if node]
-    return frozenset[str]().union(*map(symbols, nodes), *map(_letters, answer.items))
+    return symbols(*nodes).union(*map(_letters, answer.items))
 
 
 def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
@@ -146,11 +130,8 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
     if answer.label == gold.label or ("(" not in answer.label and "_" not in answer.label):
         return answer
     order, own_order = (x.label[1:-1].split(",") for x in (gold, answer))
-    if (
-        answer.kind == "seq"
-        and sorted(order) == sorted(own_order)
-        and len(order) == len(answer.items)
-    ):
+    is_ordered = sorted(order) == sorted(own_order) and len(order) == len(answer.items)
+    if answer.kind == "seq" and is_ordered:
         items = dict(zip(own_order, answer.items, strict=True))
         return answer._replace(items=tuple(items[name] for name in order), label=gold.label)
     given, other = _ARGUMENTS.fullmatch(answer.label), _ARGUMENTS.fullmatch(gold.label)
@@ -160,11 +141,7 @@ def _named_as(answer: ParsedAnswer, gold: ParsedAnswer) -> ParsedAnswer:
     if given[3] and not set(before) <= _letters(answer):
         return answer  # `v_i = 3` is not `v_j = 3`
     is_free = not set(after) & (_letters(answer) - set(before))
-    if (
-        len(before) != len(after)
-        or not is_free
-        or any(name.isdigit() for name in (*before, *after))
-    ):
+    if len(before) != len(after) or not is_free or any(map(str.isdigit, (*before, *after))):
         return answer
     letters = {name: sym(new) for name, new in zip(before, after, strict=True)}
     return renamed(answer, letters)._replace(label=gold.label)
@@ -174,11 +151,10 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
     # The names that the free constants of an answer may have in the gold: of integration, or
     # coefficients of a solution with exponential or trigonometric terms.
     letters = _letters(gold)
-    is_complex = [
-        part.node is not None and _IMAGINARY.search(part.node.key) is not None
-        for part in (gold, answer)
-    ]
-    if is_complex == [True, False] and "j" not in letters:
+    of_gold, of_answer = (
+        x.node is not None and _IMAGINARY.search(x.node.key) for x in (gold, answer)
+    )
+    if of_gold and not of_answer and "j" not in letters:
         yield {"j": const("i")}  # the imaginary unit of engineers
     if arrows := _arrows(_letters(answer), letters):
         yield arrows
@@ -190,13 +166,9 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
         free = [name for name in free if sym(name) in terms]
     others = sorted(_letters(answer) - (letters - set(free))) if free else []
     if gold.kind in ("list", "seq") and (_labels(gold) or gold.label):
-        parameters = [
-            _letters(part) - {item.label for item in part.items} for part in (answer, gold)
-        ]
-        if [len(names) for names in parameters] == [1, 1] and parameters[0] | parameters[
-            1
-        ] <= _PARAMETERS:
-            yield {min(parameters[0]): sym(min(parameters[1]))}
+        own, other = (_letters(x) - {item.label for item in x.items} for x in (answer, gold))
+        if len(own) == len(other) == 1 and own | other <= _PARAMETERS:
+            yield {min(own): sym(min(other))}
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
         for order in permutations(free):
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}
@@ -214,18 +186,16 @@ def _arrows(letters: frozenset[str], others: frozenset[str]) -> dict[str, ExprNo
 _ARROW = re.compile(r"(?:vec|overrightarrow)\((\w)\)")
 
 
-def _same_angle(a: ExprNode, b: ExprNode, is_first: bool) -> bool | None:
-    # True if degrees, which are first or second, and a multiple of pi are one angle.
-    degrees, radians = (a, b) if is_first else (b, a)
-    if "#pi" not in radians.key:
-        return False
+def _same_angle(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
+    # True if degrees and radians are one angle.
+    degrees, radians = (x.node or ZERO for x in ((a, b) if a.unit == "degree" else (b, a)))
     return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)
 
 
-def _units_agree(a: str, b: str, rules: Rules) -> bool:
-    if rules.units == "ignored" or a == b:
+def _units_agree(a: str, b: str, options: MathOptions) -> bool:
+    if options.units == "ignored" or a == b:
         return True
-    if rules.units == "required" or "K" in (a, b):  # `42 K` may be 42 thousand
+    if options.units == "required" or "K" in (a, b):  # `42 K` may be 42 thousand
         return False
     if is_rate_of(a, b) or is_rate_of(b, a):
         return True
@@ -249,7 +219,12 @@ def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool
         return False  # a decimal fraction needs no rounding
     if exact_value is None:
         return False
-    if _is_nearest_double(decimal_value, exact_value, written.digits):
+    # Of 16 or 17 digits that are the shortest form of the double nearest to a number; one more zero
+    # than that form has claims a digit more than a double holds.
+    form = repr(float(exact_value))
+    form_digits = sum(map(str.isdigit, form.partition("e")[0].lstrip("-0.")))
+    is_shortest = written.digits in (16, 17) and written.digits == form_digits
+    if is_shortest and decimal_value == Fraction(form):
         return True
     exponent = math.floor(math.log10(abs(decimal_value))) + 1 - written.digits
     return abs(decimal_value - exact_value) <= Fraction(10) ** exponent / 2
@@ -257,7 +232,7 @@ def is_rounding(written: ParsedAnswer, exact: ParsedAnswer, digits: int) -> bool
 
 def _quotient(ratio: ParsedAnswer) -> ParsedAnswer:
     top, bottom = (item.node or num(0) for item in ratio.items)
-    return ParsedAnswer("scalar", node=mul((top, power(bottom, num(-1)))))
+    return scalars(divide(top, bottom))[0]
 
 
 def solves(value: ExprNode, difference: ExprNode) -> bool:
@@ -271,25 +246,17 @@ def solves(value: ExprNode, difference: ExprNode) -> bool:
     return same_function(at[0], num(0)) is True and same_function(*steps) is True
 
 
-def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: int) -> bool:
-    # True if 16 or 17 digits are the shortest form of the double nearest to a number.
-    # One more zero than that form has claims a digit more than a double holds.
-    form = repr(float(exact_value))
-    form_digits = sum(char.isdigit() for char in form.partition("e")[0].lstrip("-0."))
-    return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
-
-
-def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
+def same(answer: ParsedAnswer, gold: ParsedAnswer, options: MathOptions) -> bool | None:
     """Return True if the two mean the same; None if undecided. Symmetric."""
     answer = _named_as(answer, gold)
     if "list" in (answer.kind, gold.kind) and _has_integer_points(answer, gold):
         return _same_line(answer, gold)
-    verdict = _same_as_named(answer, gold, rules)
+    verdict = _same_as_named(answer, gold, options)
     if verdict is not False or (gold.node is not None and gold.node.op == "num"):
         return verdict
     for new in _renamings(answer, gold):
         other = renamed(answer, new)
-        if _same_as_named(other, gold, rules) or _same_up_to_constant(other, gold):
+        if _same_as_named(other, gold, options) or _same_up_to_constant(other, gold):
             return True
     return _same_line(answer, gold)
 
@@ -310,7 +277,7 @@ def _same_up_to_constant(answer: ParsedAnswer, gold: ParsedAnswer) -> bool:
     return bool(letters) and same_function(apart, substitute(apart, moved)) is True
 
 
-def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
+def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, options: MathOptions) -> bool | None:
     named = [": " in x.label for x in (answer, gold)]  # `maximum: x = 2` and `x = 2`
     if all(named) and answer.label != gold.label:
         return False
@@ -318,13 +285,13 @@ def _same_as_named(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bo
         answer, gold = (x._replace(label=x.label.rpartition(": ")[2]) for x in (answer, gold))
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
-    verdict = _same_value(answer, gold, rules)
+    verdict = _same_value(answer, gold, options)
     if verdict is not True and answer.relation and gold.relation:
         return _same_relation(answer, gold) or verdict
     return verdict
 
 
-def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+def _same_value(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool | None:
     if any(x.shape == "mod" for x in (a, *a.items, b, *b.items)) and same_residues(a, b):
         return True
     if "list" in (a.kind, b.kind) or (a.label and b.kind == "scalar") or b.label:
@@ -340,37 +307,34 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if a.kind == "relation" or b.kind == "relation":
         return a.kind == b.kind and a.text != "" and a.text == b.text
     if a.kind == "scalar" and b.kind == "scalar":
-        return same_scalar(a, b, rules)
+        return same_scalar(a, b, options)
     if "scalar" in (a.kind, b.kind):
-        return (
-            _scalar_and_other(a, b, rules) if a.kind == "scalar" else _scalar_and_other(b, a, rules)
-        )
+        scalar, other = (a, b) if a.kind == "scalar" else (b, a)
+        return _scalar_and_other(scalar, other, options)
     if a.kind == "ratio" or b.kind == "ratio":
-        return a.kind == b.kind and _same_ratio(a, b, rules)
+        return a.kind == b.kind and _same_ratio(a, b, options)
     if {a.kind, b.kind} <= {"list", "set"}:
-        if a.shape != b.shape and (_is_alternative(a) or _is_alternative(b)):
+        if a.shape != b.shape and any(x.shape == "or" and are_claims(x.items) for x in (a, b)):
             return False
-        is_ordered = rules.order == "strict" or _are_verdicts(a)
+        are_verdicts = all(x.node is not None and x.node.key in _VERDICTS for x in a.items)
+        is_ordered = options.lists == "strict" or (are_verdicts and not _labels(a))
         if is_ordered and a.kind == b.kind == "list":
-            return _in_order(a.items, b.items, rules)
+            return _in_order(a.items, b.items, options)
         for parts, flat in ((a, b), (b, a)):  # lists with names, and all their members
-            if all(part.kind == "list" for part in parts.items) and len(parts.items) < len(
-                flat.items
-            ):
-                members = tuple(leaf for part in parts.items for leaf in part.items)
-                return _match_unordered(members, flat.items, rules)
+            is_nested = all(part.kind == "list" for part in parts.items)
+            if is_nested and len(parts.items) < len(flat.items):
+                return _match_unordered(leaves(parts.items), flat.items, options)
         for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` and `3, 4`
             if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
-                as_written = _in_order(named.items, bare.items, rules)
+                as_written = _in_order(named.items, bare.items, options)
                 if bare is b and all(len(item.label) > 2 for item in named.items):
                     # A gold of values alone does not ask whose they are.
-                    return _match_unordered(named.items, bare.items, rules)
-                are_letters = all(len(item.label) < 3 for item in named.items)
-                by_name = _by_name(named.items) if are_letters else named.items
-                return as_written or _in_order(by_name, bare.items, rules)
+                    return _match_unordered(named.items, bare.items, options)
+                by_name = _by_name(named.items)
+                return as_written or _in_order(by_name, bare.items, options)
         if "set" in (a.kind, b.kind):  # a repeated member counts once
-            a, b = (x._replace(items=_once(x.items)) if x.kind == "set" else x for x in (a, b))
-        return _match_unordered(a.items, b.items, rules)
+            a, b = (x._replace(items=_distinct(x.items)) if x.kind == "set" else x for x in (a, b))
+        return _match_unordered(a.items, b.items, options)
     if {a.kind, b.kind} == {"list", "seq"}:
         seq, given = (a, b) if a.kind == "seq" else (b, a)
         order = sorted(seq.label[1:-1].split(","))
@@ -378,38 +342,17 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
             return False
         if seq.shape != "()" or seq.is_range:
             return False
-        return _in_order(seq.items, _by_name(given.items, seq.label), rules)
+        return _in_order(seq.items, _by_name(given.items, seq.label), options)
     if a.kind == "seq" and b.kind == "seq":
-        return a.shape == b.shape and _in_order(a.items, b.items, rules)
-    if {a.kind, b.kind} == {"union", "list"}:
-        both = (*a.items, *b.items)
-        are_sets = all(item.kind in ("seq", "set") for item in both)
-        return _match_unordered(a.items, b.items, rules) if are_sets else False
+        return a.shape == b.shape and _in_order(a.items, b.items, options)
     if a.kind == b.kind:
-        is_free = a.kind == "union" or (relations_of(a) and relations_of(b))
-        match = _match_unordered if is_free else _in_order
-        return match(a.items, b.items, rules) or None
+        return _in_order(a.items, b.items, options) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
 
-def _is_alternative(answer: ParsedAnswer) -> bool:
-    # True if `or` joins words, letters, congruences or values of several letters; numbers may have
-    # any joint.
-    is_of_words = all(
-        i.shape == "mod" or (i.node is not None and i.node.op == "sym") for i in answer.items
-    )
-    return answer.shape == "or" and (is_of_words or len({i.label for i in answer.items}) > 1)
-
-
+# Words that are the verdicts on statements, in the order of these.
 _VERDICTS: Final = names("T F True False true false Yes No yes no")
-
-
-def _are_verdicts(answer: ParsedAnswer) -> bool:
-    # True if every item is the verdict on one statement.
-    return not _labels(answer) and all(
-        item.node is not None and item.node.key in _VERDICTS for item in answer.items
-    )
 
 
 def _labels(answer: ParsedAnswer) -> bool:
@@ -432,46 +375,33 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
     return [named[name] for name in (order if sorted(order) == sorted(named) else sorted(named))]
 
 
-def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
+def _scalar_and_other(
+    scalar: ParsedAnswer, other: ParsedAnswer, options: MathOptions
+) -> bool | None:
     # A scalar and a container: a set of one, a ratio of two, a column and a tuple.
     if other.kind == "list" and other.items and not _are_named(other.items):
         # One value spelled twice is one value.
-        return all_same(same(scalar, item, rules) for item in other.items)
+        return all_same(same(scalar, item, options) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
-        return same(scalar, other.items[0], rules)
+        return same(scalar, other.items[0], options)
     if other.shape == "mod":  # `x = 3` is one number, a bare 3 may be the residue
-        return not scalar.label and same(scalar, other.items[0], rules)
-    rows = rows_of(scalar.node)
-    is_table = other.shape == "[]" and other.items and other.items[0].kind == "seq"
-    if rows is not None and other.kind == "seq" and is_table:
-        return _same_rows(scalar, other, rules)
-    cells = column(scalar)
-    if other.kind == "seq" and other.shape in ("()", "[]") and cells is not None:
-        return _in_order(cells, other.items, rules)
-    if other.kind == "seq" and other.shape == "()" and (cells := _point(scalar.node)):
-        return _in_order(cells, other.items, rules)
+        return not scalar.label and same(scalar, other.items[0], options)
+    if rows_of(scalar.node) and other.shape == "[]" and all(x.shape == "[]" for x in other.items):
+        cells = [[cell.node for cell in row.items if cell.node is not None] for row in other.items]
+        return same_scalar(scalar, scalars(built(cells))[0], options)
+    if other.kind == "seq" and other.shape in ("()", "[]") and (column := _column(scalar)):
+        return _in_order(column, other.items, options)
+    node = scalar.node
+    if other.shape == "()" and node and node.op == "call" and re.fullmatch("@[A-Z]", node.args[0]):
+        return _in_order(scalars(*node.args[1:]), other.items, options)  # a point, `P(1, 2)`
     if other.kind == "ratio" and len(other.items) == 2 and not _is_clock(other):
         if other.label == "odds" or scalar.unit == "%":
             return False  # odds of 3 to 4, and 3 of 4, are no ratio
-        return same_scalar(scalar, _quotient(other), rules)
+        return same_scalar(scalar, _quotient(other), options)
     return False
 
 
-def _point(node: ExprNode | None) -> list[ParsedAnswer]:
-    # The coordinates of a point with its name, `P(1, 2)`.
-    is_named = node is not None and node.op == "call" and re.fullmatch("@[A-Z]", node.args[0])
-    return [ParsedAnswer("scalar", node=x) for x in node.args[1:]] if node and is_named else []
-
-
-def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
-    # A matrix and rows in brackets, `[[1, 2], [3, 4]]`.
-    cells = [[cell.node for cell in row.items if cell.node is not None] for row in other.items]
-    if any(row.shape != "[]" or None in [cell.node for cell in row.items] for row in other.items):
-        return False
-    return same_scalar(matrix, ParsedAnswer("scalar", node=built(cells)), rules)
-
-
-def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
+def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool | None:
     if len(a.items) != len(b.items):
         return False
     if a.shape != b.shape and len(a.items) == 2:  # a time without `am` or `pm`
@@ -479,13 +409,13 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
         if hour is not None and 0 < hour <= 12:
             a, b = _on_the_dial(a), _on_the_dial(b)
     if _is_clock(a) or _is_clock(b):
-        return _in_order(a.items, b.items, rules)
+        return _in_order(a.items, b.items, options)
     left, right = ([item.node for item in part.items] for part in (a, b))
     first, other = left[0], right[0]
     if first is None or other is None or None in left or None in right:
         return False
     if "0" in (first.key, other.key):
-        return _in_order(a.items, b.items, rules)
+        return _in_order(a.items, b.items, options)
     pairs = zip(left[1:], right[1:], strict=True)
     return all_same(
         same_function(mul((first, y)), mul((x, other)))
@@ -496,34 +426,31 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 def _on_the_dial(time: ParsedAnswer) -> ParsedAnswer:
     hour = call("mod", [time.items[0].node or num(0), num(12)])
-    return time._replace(items=(ParsedAnswer("scalar", node=hour), *time.items[1:]))
+    return time._replace(items=(*scalars(hour), *time.items[1:]))
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
     # True if `a:b` or `a:b:c` may be a time, which must not be reduced.
-    values = [None if item.node is None else rational(item.node) for item in ratio.items]
-    if len(values) == 3:
-        return all(v is not None and 0 <= v < 60 for v in values) and all(
-            v is not None and (v >= 10 or v == 0) for v in values[1:]
-        )
-    first, second = values[0], values[1]
-    is_hour = first is not None and first <= 24
-    return is_hour and second is not None and (10 <= second < 60 or second == 0)
+    hour, *others = (rational(item.node) if item.node else None for item in ratio.items)
+    are_sixtieths = all(v is not None and (10 <= v < 60 or v == 0) for v in others)
+    return len(others) < 3 and hour is not None and hour <= 24 and are_sixtieths
 
 
-def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
+def _in_order(
+    a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], options: MathOptions
+) -> bool | None:
     if len(a) != len(b):
         return False
-    return all_same(same(x, y, rules) for x, y in zip(a, b, strict=True))
+    return all_same(same(x, y, options) for x, y in zip(a, b, strict=True))
 
 
 def _match_unordered(
-    a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules
+    a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], options: MathOptions
 ) -> bool | None:
+    if len(a) != len(b) and all(x.kind == "seq" for x in (*a, *b)):
+        a, b = _distinct(a), _distinct(b)  # a repeated solution counts once
     if len(a) != len(b):
-        a, b = _distinct(a), _distinct(b)
-        if len(a) != len(b):
-            return False
+        return False
     a, b = _drop_numbers(a, b), _drop_numbers(b, a)
     left = list(b)
     undecided = False
@@ -532,7 +459,7 @@ def _match_unordered(
     for item in a:
         verdicts = [
             (not is_named or item.label == other.label) and verdict
-            for other, verdict in zip(left, _verdicts(item, left, rules), strict=True)
+            for other, verdict in zip(left, _verdicts(item, left, options), strict=True)
         ]
         match = next((idx for idx, verdict in enumerate(verdicts) if verdict), -1)
         if match < 0:
@@ -555,19 +482,12 @@ def _drop_numbers(
     return [item._replace(label=label) for item, label in zip(items, bare, strict=True)]
 
 
-def _once(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
+def _distinct(items: Sequence[ParsedAnswer]) -> tuple[ParsedAnswer, ...]:
     return tuple({item.node.key if item.node else item: item for item in items}.values())
 
 
-def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
-    # The items without repeated tuples: a repeated solution counts once.
-    if any(item.kind != "seq" for item in items):
-        return items
-    return list(dict.fromkeys(items))
-
-
 def _verdicts(
-    item: ParsedAnswer, others: Sequence[ParsedAnswer], rules: Rules
+    item: ParsedAnswer, others: Sequence[ParsedAnswer], options: MathOptions
 ) -> list[bool | None]:
     # Compare `item` with each; a bare 5 must not be matched instead of a labeled x = 5.
     if item.node is not None:
@@ -580,7 +500,7 @@ def _verdicts(
             return list(exact)
     # `{5}` alone equals 5, but not inside another set.
     kind = item.kind == "set"
-    return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
+    return [(other.kind == "set") == kind and same(item, other, options) for other in others]
 
 
 _PARAMETERS: Final = names("t s k n m r u v lambda mu alpha theta phi")
@@ -601,9 +521,9 @@ def _line(answer: ParsedAnswer) -> _Line | None:
     if answer.kind == "list" and 0 < len(items) < len(answer.items):
         answer = items[0] if len(items) == 1 else answer._replace(items=items)
         is_stated = True
-    cells = column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
+    cells = _column(answer) or (_by_name(answer.items) if answer.kind in ("seq", "list") else ())
     nodes = [cell.node for cell in cells if cell.node is not None]
-    letters = frozenset[str]().union(*map(symbols, nodes))
+    letters = symbols(*nodes)
     if len(nodes) != len(cells) or len(nodes) < 2 or len(letters) != 1 or answer.is_range:
         return None
     if not is_stated and min(letters) not in _PARAMETERS:
@@ -655,18 +575,9 @@ def relations_of(answer: ParsedAnswer) -> list[tuple[str, ExprNode]]:
     return relations if len(relations) == len(parts) else []
 
 
-_SIGNED = ("<", "<=")
-
-
 def _same_relation(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    if a.relation is None or b.relation is None:
+    if not (a.relation and b.relation) or a.relation[0] != b.relation[0]:
         return False
-    (op, left), (other, right) = a.relation, b.relation
-    if op != other:
-        return False
-    if left.key == right.key:
-        return True
-    factor = proportional(left, right)
-    if factor is None:
-        return False
-    return factor > 0 or op not in _SIGNED
+    (op, left), (_, right) = a.relation, b.relation
+    factor = 1.0 if left.key == right.key else proportional(left, right)
+    return factor is not None and (factor > 0 or op not in ("<", "<="))

@@ -88,18 +88,17 @@ def formulas_in(problem: str) -> Formulas:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    for formula in formulas_of(text):
-        yield formula
-        yield from (piece.strip() for piece in _BOUNDS.split(formula) if piece.strip())
-    start = 0
+    runs, start = formulas_of(text), 0
     text = text.replace("$", " ")
-    cuts = [m for m in _WORD.finditer(text) if m[0].lower() not in _READ_WORDS]
-    for cut in (*(m.span() for m in cuts), (len(text), len(text))):
-        run = _LONE.sub("", text[start : cut[0]].strip()).strip()
-        start = cut[1]
-        if _SIGN.search(run) and any(char.isdigit() or char.isalpha() for char in run):
-            yield run
-            yield from (piece.strip() for piece in _BOUNDS.split(run) if piece.strip())
+    cuts = [m.span() for m in _WORD.finditer(text) if m[0].lower() not in _READ_WORDS]
+    for at, end in (*cuts, (len(text), len(text))):
+        run = _LONE.sub("", text[start:at].strip()).strip()
+        start = end
+        if _SIGN.search(run) and any(map(str.isalnum, run)):
+            runs.append(run)
+    for run in runs:
+        yield run
+        yield from (piece.strip() for piece in _BOUNDS.split(run) if piece.strip())
 
 
 def is_value(node: ExprNode) -> bool:
@@ -242,7 +241,10 @@ def _is_copy(
     for part in {part.key: part for part in _copied_parts(node, formulas)}.values():
         if part.key in spelled or (is_value(part) and part.key not in formulas.parts):
             continue
-        if any(same_function(_compute(part), gold) is True for gold in golds):
+        written = {name for name in symbols(part) if name.startswith(WRITTEN)}
+        numbers = {name: num(Fraction(name.removeprefix(WRITTEN))) for name in written}
+        value = substitute(part, numbers)
+        if any(same_function(value, gold) is True for gold in golds):
             return True
     return False
 
@@ -265,11 +267,6 @@ def _is_worded(node: ExprNode, formulas: Formulas) -> bool:
     keys = formulas.parts | formulas.numbers
     is_sign = node.op == "call" and node.args[0] in ("gcd", "lcm", "mod")
     return is_sign and all(arg.key in keys for arg in node.args[1:])
-
-
-def _compute(node: ExprNode) -> ExprNode:
-    numbers = [name for name in symbols(node) if name.startswith(WRITTEN)]
-    return substitute(node, {name: num(Fraction(name.removeprefix(WRITTEN))) for name in numbers})
 
 
 def _is_operation(answer: ParsedAnswer) -> bool:

@@ -60,7 +60,11 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
         if is_plain and inside and text.find("box", max(box - 80, 0), box) < 0:
             return True, (_percent(text, close_at + 1, inside) if with_percent else inside)
     box_found = _last_box(text, len(text))
-    while box_found and not box_found[2] and _is_mention(text, box_found[0]):
+    while box_found and not box_found[2]:
+        # A blank box may only mention the format, like the task's instruction.
+        start = text.rfind("\\", max(box_found[0] - 6, 0), box_found[0] + 1)
+        if _MENTION_BEFORE.search(text, max(start - 12, 0), max(start, 0)) is None:
+            break
         box_found = _last_box(text, box_found[0])
     if box_found is None:
         return False, None
@@ -69,12 +73,6 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     if joined is not None:
         return True, joined
     return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
-
-
-def _is_mention(text: str, start: int) -> bool:
-    # True if the blank box at `start` only mentions the format, like the task's instruction.
-    begin = text.rfind("\\", max(start - 6, 0), start + 1)
-    return _MENTION_BEFORE.search(text, max(begin - 12, 0), max(begin, 0)) is not None
 
 
 def _percent(text: str, end: int, inside: str) -> str:
@@ -93,17 +91,14 @@ def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
         open_at = start + 5
         while text[open_at : open_at + 1] in (" ", "\n", "\t"):
             open_at += 1
-        is_box = start == frame or _is_command(text, start)
+        # Some models write `\beginboxed`.
+        is_command = text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
+        is_box = start == frame or is_command
         if is_box and text[open_at : open_at + 1] == "{":
             close_at = _closing(text, open_at, end)
             if close_at >= 0:
                 return start, close_at, text[open_at + 1 : close_at].strip()
         end = start
-
-
-def _is_command(text: str, start: int) -> bool:
-    # True if `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write.
-    return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
 
 
 def _joined_boxes(text: str, start: int, inside: str) -> str | None:
@@ -210,7 +205,7 @@ _IS: Final = r"is|are|was|were|equals|has|gives|would be|will be|must be|to be"
 # Before a value: words that deny or doubt it, compute with it, or list it beside another value.
 _UNCLAIMED = re.compile(
     rf"(?i)\b(?:{_DOUBTS}|if\b.*\bwere)\b|^\W*without\b.*\bwould be\b"
-    r"|^\W*(?:(?:no|none|nothing|neither)\b|(?:or|and)\W*$)"
+    r"|^\W*(?:(?:no|none|nothing|neither)\b|(?:[a-z]+ ){0,2}(?:or|and)\W*$)"
     rf"|\b(?:(?:{NEGATIONS})\b|\w+n't\b)(?!.*\b(?:{_IS})\b|.* than\W*$)|\bof the answer\b|-$"
     r"|\b(?:(?:negative|opposite|inverse|reciprocal|half|instead) of|twice|divided by|rather than"
     r"|differs from|could be|close to|except|exclude|eliminate|reject|last digit)\W*$"
@@ -229,9 +224,13 @@ _BESIDE = re.compile(
 _EXTREME = re.compile(r"(?i)\b(m(?:ax|in)(?:imum)?)(?: value)?(?: is)?:?\W*$")
 # Behind a value: words that deny or doubt it.
 _DENIED_AFTER = re.compile(
-    rf"(?i)\W*(?:(?:(?:is|are|was|were|does|can)\b.*\b(?:{NEGATIONS})\b|(?:doesn|can)'t\b)|.*\?)",
+    rf"(?i)\W*(?:(?:is|are|was|were|does|can)\b.*\b(?:{NEGATIONS}|(?:i[mnrl]|un)\w+(?:ble|ct|id))\b"
+    r"|(?:doesn|can)'t\b|.*\?)",
     re.DOTALL,
 )
+# What a sentence that opens with `No` says of a value denies it.
+_ANSWERED_NO = re.compile(r"(?i)\W*no\b")
+_IS_SUBJECT = re.compile(r"\W*is\b")
 # What a sentence says how its answer is found by, `Dividing, `.
 _MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
@@ -362,12 +361,17 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
         return last_box(tail)[1]
     if source == "whole":
         text = _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
-        return None if text and _is_sentence(text) else text
+        # A short sentence that says a number without a bound or a doubt is read by its number.
+        if not text or _SENTENCE.fullmatch(text) is None or _is_phrase(text):
+            return text
+        return text if HEDGED.search(_INSTEAD_OF.sub("", text)) else None
     if source == "span":
         line = _skip_lead(_last_line(tail))
         return _in_words(line) or _last_item(line)
-    readers = {"phrase": answer_phrase, "hashes": _after_hashes, "number": _last_number}
-    return readers[source](tail)
+    if source == "number":
+        numbers = _LAST_NUMBER.findall(tail)
+        return numbers[-1].rstrip(",") if numbers else None
+    return answer_phrase(tail) if source == "phrase" else _after_hashes(tail)
 
 
 def without_thinking(text: str) -> str | None:
@@ -441,14 +445,6 @@ def _in_words(sentence: str) -> str | None:
     if last and not _is_unclaimed(sentence, last):
         return _whole(last[2]) or (last[2] if _is_phrase(last[2]) else _last_item(last[2]))
     return None
-
-
-def _is_sentence(text: str) -> bool:
-    # True for a short sentence that says a number without a bound or a doubt.
-    is_said = (
-        _SENTENCE.fullmatch(text) is not None and HEDGED.search(_INSTEAD_OF.sub("", text)) is None
-    )
-    return is_said and not _is_phrase(text)
 
 
 def _is_phrase(text: str) -> bool:
@@ -532,7 +528,8 @@ def _last_item(sentence: str) -> str | None:
         return sentence[matrix.start() :] if matrix else None
     last = spans[-1]
     after = sentence[last.end() :]
-    if _is_unclaimed(sentence, last) or _DENIED_AFTER.match(after):
+    is_denied = _ANSWERED_NO.match(sentence) and _IS_SUBJECT.match(after)
+    if is_denied or _is_unclaimed(sentence, last) or _DENIED_AFTER.match(after):
         return None
     if last.re is _NUMBER:
         named = _EXTREME.search(sentence, 0, last.start())
@@ -571,8 +568,3 @@ def _is_formula(match: re.Match[str]) -> bool:
         return False
     text_words = _WORDS.findall(_TYPESET.sub(" ", body))
     return sum(word.lower() not in _ANSWER_WORDS and len(word) > 2 for word in text_words) <= 2
-
-
-def _last_number(text: str) -> str | None:
-    numbers = _LAST_NUMBER.findall(text)
-    return numbers[-1].rstrip(",") if numbers else None

@@ -80,7 +80,7 @@ def _family(answer: ParsedAnswer) -> _Family | None:
 def _implied_family(answer: ParsedAnswer) -> _Family | None:
     members = answer.items if answer.kind == "list" else (answer,)
     nodes = [item.node for item in members if item.node is not None]
-    letters = frozenset[str]().union(*(symbols(node) for node in nodes))
+    letters = symbols(*nodes)
     if len(nodes) != len(members) or len(letters) != 1 or not is_whole(min(letters)):
         return None
     return _Family(min(letters), tuple(members))
@@ -98,24 +98,26 @@ def _are_angles(family: _Family) -> bool:
 def _same_members(a: _Family, b: _Family) -> bool:
     # True if the members are the same functions of the letter; without names, the values of
     # different letters are in their order.
+    def is_same(x: ParsedAnswer, y: ParsedAnswer) -> bool:
+        is_named = not (x.label and y.label) or x.label == y.label
+        if x.node is None or y.node is None or x.unit != y.unit or not is_named:
+            return False
+        first, second = (
+            substitute(x.node, {a.letter: _LETTER}),
+            substitute(y.node, {b.letter: _LETTER}),
+        )
+        return same_function(first, second) is True
+
     left = list(b.members)
     names = [{member.label for member in family.members} for family in (a, b)]
     is_ordered = {""} in names and any(len(x) > 1 for x in names)
     for member in a.members:
         others = left[:1] if is_ordered else left
-        match = next((x for x in others if _same_member(member, a.letter, x, b.letter)), None)
+        match = next((x for x in others if is_same(member, x)), None)
         if match is None:
             return False
         left.remove(match)
     return not left
-
-
-def _same_member(a: ParsedAnswer, letter: str, b: ParsedAnswer, other: str) -> bool:
-    is_named = not (a.label and b.label) or a.label == b.label
-    if a.node is None or b.node is None or a.unit != b.unit or not is_named:
-        return False
-    first, second = substitute(a.node, {letter: _LETTER}), substitute(b.node, {other: _LETTER})
-    return same_function(first, second) is True
 
 
 def _same_values(a: _Family, b: _Family) -> bool:

@@ -34,19 +34,16 @@ _verdicts: dict[tuple[str, str], tuple[JudgeStatus, float]] = {}  # with the dea
 def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
     """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content."""
     distinct = dict.fromkeys(pairs)
-    cached = ((pair, _recall(pair, deadline)) for pair in distinct)
-    statuses = {pair: status for pair, status in cached if status is not None}
+    # A longer deadline may decide a pair that timed out.
+    recalled = ((pair, *_verdicts.get(pair, ("timeout", 0.0))) for pair in distinct)
+    statuses = {
+        pair: status for pair, status, tried in recalled if status != "timeout" or deadline <= tried
+    }
     short = [p for p in distinct if p not in statuses and max(map(len, p)) <= _MAX_CHARS]
     if short:
         statuses.update(zip(short, _ask(short, deadline), strict=True))
     # Pairs of long texts count as different.
     return [statuses.get(pair, "different") for pair in pairs]
-
-
-def _recall(pair: tuple[str, str], deadline: float) -> JudgeStatus | None:
-    # A longer deadline may decide a pair that timed out.
-    status, tried = _verdicts.get(pair, (None, 0.0))
-    return None if status == "timeout" and deadline > tried else status
 
 
 def _remember(pair: tuple[str, str], status: JudgeStatus, deadline: float) -> None:
@@ -120,7 +117,9 @@ def _same_set(answer: str, gold: str) -> bool:
     # Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
     # Only the gold is solved: an unsolved inequality is not an answer.
     written, reference = read_answer(answer), read_answer(gold)
-    if written is None or reference is None or not _is_interval_like(written):
+    if written is None or reference is None or written.shape == ",":
+        return False
+    if not is_real_set(written) and written.kind not in ("seq", "set"):
         return False
     inequalities = relations_of(reference)
     if is_real_set(reference) and not (inequalities and reference.kind == "cap"):
@@ -132,10 +131,6 @@ def _same_set(answer: str, gold: str) -> bool:
         return False
     letter, solutions = _solve(inequalities)
     return written.label in ("", letter) and bool(_set(written) == solutions)
-
-
-def _is_interval_like(answer: ParsedAnswer) -> bool:
-    return answer.shape != "," and (is_real_set(answer) or answer.kind in ("seq", "set"))
 
 
 def _solve(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:

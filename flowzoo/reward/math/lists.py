@@ -54,6 +54,15 @@ def is_condition(item: ParsedAnswer) -> bool:
     return item.is_range or (item.kind in ("setminus", "cap", "union") and bool(item.label))
 
 
+def are_claims(items: Sequence[ParsedAnswer]) -> bool:
+    """True for words, letters, congruences and values of several letters.
+
+    Of these, `or` joins others than `and`; numbers may have any joint.
+    """
+    words = (x.shape == "mod" or (x.node is not None and x.node.op == "sym") for x in items)
+    return len({x.label for x in items}) > 1 or all(words)
+
+
 def leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     """The items of answers that are lists, and the others themselves."""
     return [leaf for part in answers for leaf in (part.items if part.kind == "list" else (part,))]

@@ -138,7 +138,10 @@ def in_order(factors: list[ExprNode], are_typeset: list[bool], sign: str) -> lis
     if len(vectors) == 2 and sign:
         parts = [f.args if f.op == "mul" else (f,) for f in vectors]
         scalars = [f for part in parts for f in part if f.op == "num"]
-        bare = [_bare(next(f for f in part if f.op != "num")) for part in parts]
+        bare = [next(f for f in part if f.op != "num") for part in parts]
+        # A vector's letter, however it is typeset.
+        spelled = [f.key.partition("(")[2][:-1] if f.op == "sym" else "" for f in bare]
+        bare = [sym(x) if x else f for x, f in zip(spelled, bare, strict=True)]
         is_turned = sign == "times" and bare[0].key > bare[1].key
         name = "@cross" if sign == "times" else "@dot"
         joined = _triple(call(name, sorted(bare, key=lambda node: node.key)))
@@ -176,15 +179,6 @@ def _is_vector(node: ExprNode, is_typeset: bool) -> bool:
     name: str = node.args[0] if node.op == "sym" else ""
     is_letter = is_typeset and len(name) == 1 and name.islower()
     return is_letter or name.startswith(("vec(", "hat(", "overrightarrow("))
-
-
-def _bare(vector: ExprNode) -> ExprNode:
-    # A vector's letter, however it is typeset.
-    return (
-        sym(vector.args[0].partition("(")[2][:-1] or vector.args[0])
-        if vector.op == "sym"
-        else vector
-    )
 
 
 def _triple(node: ExprNode) -> ExprNode:

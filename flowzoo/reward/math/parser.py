@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
+from flowzoo.reward.math import vocabulary
 from flowzoo.reward.math.matrices import (
     built,
     determinant,
@@ -18,7 +19,6 @@ from flowzoo.reward.math.matrices import (
     raise_power,
     total,
 )
-from flowzoo.reward.math.plain_text import SYMBOLS
 from flowzoo.reward.math.tokens import (
     MathToken,
     MathTokens,
@@ -51,32 +51,12 @@ from flowzoo.reward.math.tree import (
     sym,
     symbols,
 )
-from flowzoo.reward.math.vocabulary import (
-    ACCENTS,
-    ALWAYS_APPLIED,
-    CALLED,
-    CONSTANTS,
-    FUNCTION_LETTERS,
-    FUNCTIONS,
-    GREEK,
-    INVERSE,
-    KNOWN,
-    OPERANDS,
-    PRODUCT,
-    SAME,
-    TYPESET,
-    is_function,
-    is_name,
-    is_prose,
-    number_in_words,
-)
 
 # First character of the symbol of a number in a tree as written; 0 and 1 stay numbers.
 WRITTEN: Final = "="
 _MAX_CELLS: Final = 256
 _ODD = re.compile(r"\d?[13579]", re.ASCII)
 _SCALES: Final = frozenset(("t", "s", "k", "r", "lambda", "mu"))  # letters of lines in space
-_ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 _TIMES: Final = frozenset(("*", "cdot", "times"))
 _NO_ATOM: Final = frozenset(
     ("bmod", "rfloor", "rceil", "rangle", "end", "pm", "mp", "choose", "over")
@@ -140,16 +120,21 @@ class _Parser(TokenCursor):
             minus *= self.signum(sign)
         return minus
 
-    def group(self) -> ExprNode:
+    def items(self) -> list[ExprNode]:
+        # The expressions between the commas of the bracket that comes next.
         close_at = self.partner[self.at]
         if close_at < 0 or close_at >= self.end:
             raise AnswerSyntaxError
-        is_row = self.tokens[self.at].text in ("(", "[")
-        commas = self.commas(self.at + 1, close_at) if is_row else []
+        commas = self.commas(self.at + 1, close_at)
         self.at += 1
-        if commas:  # a vector inside an expression
-            return built([[self.inside(idx) for idx in (*commas, close_at)]])
-        return self.inside(close_at)
+        return [self.inside(idx) for idx in (*commas, close_at)]
+
+    def group(self) -> ExprNode:
+        is_row = self.next_text() in ("(", "[")
+        items = self.items()
+        if len(items) > 1 and not is_row:
+            raise AnswerSyntaxError
+        return built([items]) if len(items) > 1 else items[0]  # a vector inside an expression
 
     def single(self, char: str) -> ExprNode:
         return const(char) if char in "ei" and char not in self.bound else sym(char)
@@ -164,7 +149,7 @@ class _Parser(TokenCursor):
         if self.bound and (member := self.member(name)):
             return member
         below = self.subscript()
-        base = number_in_words(below) if name.isdigit() else None
+        base = vocabulary.number_in_words(below) if name.isdigit() else None
         return sym(f"{name}_{below if base is None else base}")
 
     def member(self, name: str) -> ExprNode | None:
@@ -252,40 +237,29 @@ class _Parser(TokenCursor):
         return name.text, self.inside(close_at)
 
     def matrix(self) -> ExprNode:
-        # A matrix; a `vmatrix` is a determinant.
-        kind, cells = self.cells()
-        if kind == "Vmatrix":  # a norm
-            raise AnswerSyntaxError
-        rows = [call("row", row) for row in cells]
-        if kind == "vmatrix":
-            return determinant(cells) or call("det", rows)
-        return call("matrix", rows)
-
-    def cells(self) -> tuple[str, list[list[ExprNode]]]:
-        # Rows of the environment whose `\begin` was just read.
+        # The environment whose `\begin` was just read; a `vmatrix` is a determinant.
         kind = self.subscript()
-        rows: list[list[ExprNode]] = [[]]
         if kind == "array":
             self.subscript()
-        while True:
-            if self.accept("end"):
-                break
+        rows: list[list[ExprNode]] = [[]]
+        mark = ""
+        while mark != "end":
             stop = self.cell_end()
+            mark = self.tokens[stop].text
             if stop > self.at:
                 rows[-1].append(self.inside(stop))
             else:
                 self.at = stop + 1
-            mark = self.tokens[stop]
-            if mark.text == "end":
-                break
-            if mark.text == "\\\\":
+            if mark == "\\\\":
                 rows.append([])
-        if self.subscript() != kind:
-            raise AnswerSyntaxError
         rows = [row for row in rows if row]
-        if not rows or sum(map(len, rows)) > _MAX_CELLS or len({len(row) for row in rows}) > 1:
+        is_table = len({*map(len, rows)}) == 1 and sum(map(len, rows)) <= _MAX_CELLS
+        if self.subscript() != kind or kind == "Vmatrix" or not is_table:  # `Vmatrix` is a norm
             raise AnswerSyntaxError
-        return kind, rows
+        nodes = [call("row", row) for row in rows]
+        if kind == "vmatrix":
+            return determinant(rows) or call("det", nodes)
+        return call("matrix", nodes)
 
     def cell_end(self) -> int:
         idx = self.at
@@ -342,52 +316,35 @@ class _Parser(TokenCursor):
                 exponent = self.script()
             else:
                 base = self.argument_whole()
-        if exponent is not None and exponent.key == "-1" and name in INVERSE:
-            name, exponent = INVERSE[name], None
+        if exponent is not None and exponent.key == "-1" and name in vocabulary.INVERSE:
+            name, exponent = vocabulary.INVERSE[name], None
         node = self.applied(name, self.arguments(), base)
         self.depth -= 1
         return node if exponent is None else power(node, exponent)
 
     def arguments(self) -> list[ExprNode]:
-        token = self.peek()
-        if token is None:
-            raise AnswerSyntaxError
-        if token.kind == "p" and token.text in ("(", "[", "{", "\\{"):
-            close_at = self.partner[self.at]
-            if close_at < 0 or close_at >= self.end:
-                raise AnswerSyntaxError
-            commas = self.commas(self.at + 1, close_at)
-            self.at += 1
-            return [self.inside(idx) for idx in [*commas, close_at]]
+        if self.next_text() in ("(", "[", "{", "\\{"):
+            return self.items()
         return [self.loose_argument()]
 
     def loose_argument(self) -> ExprNode:
         # The argument of a function without brackets: `2x` in `\sin 2x`.
+        minus = self.accept("-")
         factors: list[ExprNode] = []
-        while self.at < self.end:
-            token = self.tokens[self.at]
-            if factors and (token.kind != "n" and not self.is_loose(token)):
-                break
-            if token.text in _ATOM_ENDS and token.kind == "p":
-                if token.text == "-" and not factors:
-                    self.at += 1
-                    factors.append(MINUS_ONE)
-                    continue
-                break
-            if not self.starts_atom():
-                break
+        while self.at < self.end and self.starts_atom() and (not factors or self.is_loose()):
             factors.append(self.power())
         if not factors:
             raise AnswerSyntaxError
-        return mul(factors)
+        return neg(mul(factors)) if minus else mul(factors)
 
-    def is_loose(self, token: MathToken) -> bool:
-        name = SAME.get(token.text, token.text)
-        if token.kind == "w":
-            return name not in FUNCTIONS
-        if token.kind == "c":
-            return token.text in GREEK or token.text in ("pi", "sqrt", "frac")
-        return False
+    def is_loose(self) -> bool:
+        # True if the next token goes on such an argument.
+        kind, text, _ = self.tokens[self.at]
+        if kind == "w":
+            return vocabulary.SAME.get(text, text) not in vocabulary.FUNCTIONS
+        return kind == "n" or (
+            kind == "c" and (text in vocabulary.GREEK or text in ("pi", "sqrt", "frac"))
+        )
 
     def is_applied(self, node: ExprNode) -> bool:
         # True if the bracket that comes next holds the arguments of the letter `node`.
@@ -405,7 +362,7 @@ class _Parser(TokenCursor):
         if self.commas(self.at + 1, close_at):
             is_scale = letter in _SCALES and self.tokens[self.at + 1].kind != "w"
             return not is_scale  # `t(1, 2)` is a vector
-        if letter in KNOWN and node.op == "sym" and name == letter:
+        if letter in vocabulary.KNOWN and node.op == "sym" and name == letter:
             return True
         inside = self.tokens[self.at + 1 : close_at]
         if inside and inside[0].kind == "t" and inside[0].text.isupper():
@@ -414,12 +371,12 @@ class _Parser(TokenCursor):
         is_point = is_point or (
             len(inside) == 2 and inside[0].text == "-" and inside[1].kind == "n"
         )
-        if node.op == "pow" and letter not in FUNCTION_LETTERS:
+        if node.op == "pow" and letter not in vocabulary.FUNCTION_LETTERS:
             return False
-        if letter not in FUNCTION_LETTERS and len(letter) < 3:
+        if letter not in vocabulary.FUNCTION_LETTERS and len(letter) < 3:
             if not is_point or self.tokens[self.at].spaced:
                 return False
-        elif letter not in ALWAYS_APPLIED:
+        elif letter not in vocabulary.ALWAYS_APPLIED:
             following = self.tokens[close_at + 1 : close_at + 2]
             if close_at + 1 < self.end and following[0].text == "(":
                 return False
@@ -437,8 +394,8 @@ class _Parser(TokenCursor):
             if exponent.key == "-1":
                 return call(f"@{name}^-1", args)
             return power(call(f"@{name}", args), exponent)
-        if name in KNOWN and len(args) == 1:
-            return call(KNOWN[name], args)
+        if name in vocabulary.KNOWN and len(args) == 1:
+            return call(vocabulary.KNOWN[name], args)
         return call(f"@{name}", args)
 
     def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
@@ -492,7 +449,11 @@ class _Parser(TokenCursor):
         if token.text in ("(", "[", "{", "\\{"):
             return self.choose() or self.group()
         if token.text == "|":
-            return self.absolute()
+            self.at += 1
+            self.bars += 1
+            node = self.enclosed("|")
+            self.bars -= 1
+            return call("abs", [node])
         if ord(token.text[0]) > 127 and token.text.isalpha():
             self.at += 1
             return sym(token.text)
@@ -510,24 +471,17 @@ class _Parser(TokenCursor):
         is_choice = self.tokens[idx].text == "choose"
         return call("binom", [top, bottom]) if is_choice else divide(top, bottom)
 
-    def absolute(self) -> ExprNode:
-        self.at += 1
-        self.bars += 1
-        node = self.enclosed("|")
-        self.bars -= 1
-        return call("abs", [node])
-
     def word(self, text: str) -> ExprNode:
         # A run of letters: a function, a name, or single letters that multiply.
         self.at += 1
-        name = SAME.get(text, text)
-        if is_function(name):
+        name = vocabulary.SAME.get(text, text)
+        if vocabulary.is_function(name):
             return self.function(name)
-        if text in CONSTANTS and len(text) > 1:
-            return const(CONSTANTS[text])
+        if text in vocabulary.CONSTANTS and len(text) > 1:
+            return const(vocabulary.CONSTANTS[text])
         if self.integrals and text[0] == "d" and (variable := self.differential(text)):
             return sym(f"d:{variable}")
-        if text in GREEK:
+        if text in vocabulary.GREEK:
             return self.subscripted(sym(text), text)
         following = self.peek() if text.isupper() else None
         is_digit = following and following.kind == "n" and following.text.isdigit()
@@ -543,7 +497,7 @@ class _Parser(TokenCursor):
                 return self.function(head)
         if text.isupper() and len(text) == 2 and self.is_of_matrices(text):
             return call("@matmul", [sym(text[0]), sym(text[1])])
-        if len(text) == 2 or PRODUCT.fullmatch(text):
+        if len(text) == 2 or vocabulary.PRODUCT.fullmatch(text):
             # An exponent belongs to the last letter: `xy^2` is x times y^2.
             last = self.postfix(self.letter(text[-1]))
             return mul([*(self.single(char) for char in text[:-1]), last])
@@ -562,15 +516,15 @@ class _Parser(TokenCursor):
         token = self.peek()
         if len(text) > 1 or token is None or token.kind not in "wc":
             return ""
-        if len(token.text) > 1 and token.text not in GREEK:
+        if len(token.text) > 1 and token.text not in vocabulary.GREEK:
             return ""
         self.at += 1
         return token.text
 
     def text(self, content: str) -> ExprNode:
         self.at += 1
-        name = TYPESET.get(content) or SAME.get(content, content)
-        if name in FUNCTIONS or name in CALLED:
+        name = vocabulary.TYPESET.get(content) or vocabulary.SAME.get(content, content)
+        if name in vocabulary.FUNCTIONS or name in vocabulary.CALLED:
             return self.function(name)
         if len(content) == 1 and content.isalpha():
             return self.letter(content)
@@ -579,27 +533,11 @@ class _Parser(TokenCursor):
         raise AnswerSyntaxError
 
     def command(self, name: str) -> ExprNode:
-        same = TYPESET.get(name) or SAME.get(name, name)
-        if same in FUNCTIONS or same in CALLED or name == "sqrt":
-            return self.fraction("binom") if same == "binom" else self.function(same)
-        special = self.special(name)
-        if special is not None:
-            return special
-        if name in CONSTANTS:
-            return const(CONSTANTS[name])
-        if name in ("e", "i"):
-            return const(name)
-        if name in ACCENTS:
-            return self.accented(name)
-        is_sign = name in SYMBOLS or (len(name) > 1 and self.at < self.end)
-        if is_sign and name not in OPERANDS:
-            raise AnswerSyntaxError
-        return self.subscripted(sym(name), name)
-
-    def special(self, name: str) -> ExprNode | None:
-        # Read the operand of a command with a special syntax; None for other commands.
+        same = vocabulary.TYPESET.get(name) or vocabulary.SAME.get(name, name)
         if name == "frac":
             return self.derivative() or self.fraction("frac")
+        if vocabulary.is_function(same):
+            return self.fraction("binom") if same == "binom" else self.function(same)
         if name in ("lfloor", "lceil"):
             rounding = name.removeprefix("l")
             return call(rounding, [self.enclosed(f"r{rounding}")])
@@ -609,7 +547,16 @@ class _Parser(TokenCursor):
             return self.matrix()
         if name in ("boxed", "fbox", "underline", "mathrm", "mathbf", "text", "boldsymbol"):
             return self.argument()
-        return None
+        if name in vocabulary.CONSTANTS or name in ("e", "i"):
+            return const(vocabulary.CONSTANTS.get(name, name))
+        if name in vocabulary.ACCENTS:
+            text = self.next_text()
+            if name != "angle" and text != "{" and not (len(text) == 1 and text.isalpha()):
+                raise AnswerSyntaxError
+            return self.subscripted(sym(f"{name}({self.subscript()})"), name)
+        if len(name) > 1 and self.at < self.end and name not in vocabulary.OPERANDS:
+            raise AnswerSyntaxError
+        return self.subscripted(sym(name), name)
 
     def enclosed(self, closing: str) -> ExprNode:
         # Parse from here to a sign that the tokens do not pair with its opening one, and skip it.
@@ -619,12 +566,6 @@ class _Parser(TokenCursor):
         if not self.accept(closing):
             raise AnswerSyntaxError
         return node
-
-    def accented(self, name: str) -> ExprNode:
-        is_letter = len(self.next_text()) == 1 and self.next_text().isalpha()
-        if name != "angle" and self.next_text() != "{" and not is_letter:
-            raise AnswerSyntaxError
-        return self.subscripted(sym(f"{name}({self.subscript()})"), name)
 
     def argument(self) -> ExprNode:
         # One argument of a command: a group, one digit of a number, or one atom.
@@ -636,7 +577,7 @@ class _Parser(TokenCursor):
         if token.kind == "n" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = MathToken("n", token.text[1:], 0)
             return self.number(token.text[0])
-        if token.kind == "w" and not is_name(token.text):
+        if token.kind == "w" and not vocabulary.is_name(token.text):
             self.tokens[self.at] = MathToken("w", token.text[1:], 0)
             self.at += len(token.text) == 1
             return self.single(token.text[0]) if token.text[1:] else self.letter(token.text)
@@ -674,11 +615,13 @@ class _Parser(TokenCursor):
                 factors.append(self.signed())
             elif self.accept("/", "div", ":"):
                 factors.append(power(self.signed(), MINUS_ONE))
-            elif self.is_mod():
-                divisor = self.signed()
-                factors = [call("mod", [mul(factors), divisor])]
+            elif self.next_text() in ("bmod", "mod"):
+                self.at += 1
+                factors = [call("mod", [mul(factors), self.signed()])]
             elif self.starts_atom() and not self.is_split_number(first):
-                self.check_words()
+                pair = self.tokens[self.at - 1 : self.at + 1]
+                if all(token.kind == "w" and vocabulary.is_prose(token.text) for token in pair):
+                    raise AnswerSyntaxError  # words beside words are a text, whose order counts
                 sides.append(self.tokens[self.at])
                 factors.append(self.power())
             else:
@@ -695,11 +638,6 @@ class _Parser(TokenCursor):
         node = self.mixed() or self.power()
         return node if minus > 0 else neg(node)
 
-    def is_mod(self) -> bool:
-        is_sign = self.next_text() in ("bmod", "mod")
-        self.at += is_sign
-        return is_sign
-
     def is_split_number(self, first: int) -> bool:
         # Two adjacent numbers are not a product: `4 2` is neither 8 nor 42, but `2^6 3^5` is a
         # product.
@@ -714,12 +652,6 @@ class _Parser(TokenCursor):
             if not is_power or following is None or following.text not in ("^", "**"):
                 raise AnswerSyntaxError
         return False
-
-    def check_words(self) -> None:
-        # Words beside one another are a text, whose order counts, not a product.
-        pair = self.tokens[self.at - 1 : self.at + 1]
-        if all(t.kind == "w" and is_prose(t.text) for t in pair):
-            raise AnswerSyntaxError
 
     def mixed(self) -> ExprNode | None:
         # A mixed number: a whole number, then a proper fraction of whole numbers.

@@ -147,55 +147,39 @@ def _expand(pattern: str) -> list[tuple[str, ...]]:
 
 
 def _tokens(plain: str, literals: frozenset[str]) -> list[_Token]:
-    # Words, marks and the formulas between them.
+    # Words, marks and the formulas between them; `<` and `>` are round brackets with words in them.
     tokens: list[_Token] = []
-    depth, written, wordy = 0, "", []  # wordy: round brackets with words in them
+    depth, wordy, written = 0, 0, ""
     for match in _LEXEME.finditer(plain):
-        kind, text = match.lastgroup, match[0]
+        kind, text, mark = match.lastgroup, match[0], ""
         if kind == "open" or text == "\\{":
-            is_wordy = text == "(" and depth == 0 and _has_words(plain, match.start(), literals)
-            if is_wordy:
-                written = _flush(tokens, written)
-                tokens.append(_Token("<", True))
-                wordy.append(True)
-                continue
-            depth += 1
+            inside = _WORD.findall(plain[match.end() : plain.find(")", match.start())])
+            has_words = any(x.lower() in literals and not is_function(x) for x in inside)
+            if text == "(" and depth == 0 and has_words:
+                mark, wordy = "<", wordy + 1
+            else:
+                depth += 1
         elif kind == "close" or text == "\\}":
-            if depth == 0 and wordy and text == ")":
-                wordy.pop()
-                written = _flush(tokens, written)
-                tokens.append(_Token(">", True))
-                continue
-            depth = max(depth - 1, 0)
-        is_word = kind == "word" and depth == 0 and _is_word(plain, match, literals)
-        if is_word or (kind == "mark" and depth == 0):
-            written = _flush(tokens, written)
-            tokens.append(_Token(text.lower(), True))
-        else:
-            written += text
-    _flush(tokens, written)
-    return tokens
+            if text == ")" and depth == 0 and wordy:
+                mark, wordy = ">", wordy - 1
+            else:
+                depth = max(depth - 1, 0)
+        elif depth == 0 and (
+            kind == "mark" or (kind == "word" and _is_word(plain, match, literals))
+        ):
+            mark = text.lower()
+        if mark:
+            tokens += [*_formula(written), _Token(mark, True)]
+        written = "" if mark else written + text
+    return [*tokens, *_formula(written)]
 
 
-def _flush(tokens: list[_Token], written: str) -> str:
-    if text := written.strip().rstrip("."):
-        if text.endswith(":") or text.startswith(":"):
-            colon = [_Token(":", True)]
-            inner = text.strip(": ")
-            middle = [_Token(inner, False)] if inner else []
-            tokens += [
-                *colon * text.startswith(":"),
-                *middle,
-                *colon * (len(text) > 1 and text.endswith(":")),
-            ]
-        else:
-            tokens.append(_Token(text, False))
-    return ""
-
-
-def _has_words(plain: str, start: int, literals: frozenset[str]) -> bool:
-    inside = plain[start + 1 : plain.find(")", start)]
-    return any(word.lower() in literals and not is_function(word) for word in _WORD.findall(inside))
+def _formula(written: str) -> list[_Token]:
+    # A formula, and the colons at its ends.
+    text = written.strip().rstrip(".")
+    after = ":" * (len(text) > 1 and text.endswith(":"))
+    parts = (":" * text.startswith(":"), text.strip(": "), after)
+    return [_Token(part, part == ":") for part in parts if part]
 
 
 def _is_word(plain: str, match: re.Match[str], literals: frozenset[str]) -> bool:

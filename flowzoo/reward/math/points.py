@@ -147,23 +147,18 @@ _TERMS: Final = 3
 _STEPS: Final = 4096
 
 
-class _Term(tuple[Fraction, ...]):
-    """Weight, slope, shift, width, then one factor for each argument."""
-
-
 @functools.lru_cache(maxsize=1024)
-def _terms(name: str, arity: int) -> tuple[_Term, ...]:
+def _terms(name: str, arity: int) -> tuple[tuple[Fraction, ...], ...]:
+    # Weight, slope, shift, width, then one factor for each argument.
     rng = random.Random(zlib.crc32(f"{name}/{arity}".encode("utf-8", "surrogatepass")))
 
     def drawn(low: float, high: float) -> Fraction:
         return Fraction(round(rng.uniform(low, high) * _STEPS), _STEPS)
 
     return tuple(
-        _Term(
-            (
-                drawn(0.5, 2), drawn(-1, 1), drawn(-2, 2), drawn(0.7, 2),
-                *(drawn(0.6, 1.6) * rng.choice((-1, 1)) for _ in range(arity)),
-            )
+        (
+            drawn(0.5, 2), drawn(-1, 1), drawn(-2, 2), drawn(0.7, 2),
+            *(drawn(0.6, 1.6) * rng.choice((-1, 1)) for _ in range(arity)),
         )
         for _ in range(_TERMS)
     )  # fmt: skip

@@ -38,15 +38,6 @@ def deeper(bound: Mapping[str, Any], terms: int) -> dict[str, Any]:
     return {**bound, _NESTED: work}
 
 
-def span(first: Fraction, last: Fraction) -> range:
-    """The integers from `first` to `last`."""
-    if first.denominator != 1 or last.denominator != 1:
-        raise UnreliableValueError
-    if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
-        raise UnreliableValueError
-    return range(int(first), int(last) + 1)
-
-
 _MOST_TERMS: Final = 380
 _QUADRATURE: Final = 100  # most digits for quadrature
 _QUADRATURE_WORK: Final = 15_000
@@ -441,7 +432,7 @@ class TreeEvaluation:
         if name in ("sum", "prod") and len(limits) == 2:
             low, high = (rational(item) for item in limits)
             if low is not None and high is not None:
-                return self.finite(name, variable, body, span(low, high), bound)
+                return self.finite(name, variable, body, (low, high), bound)
             if low is not None and name == "sum" and limits[1].key == "#inf":
                 value = series(self, variable, body, low, bound)
         elif name == "int" and len(limits) == 2:
@@ -454,9 +445,19 @@ class TreeEvaluation:
         return self.standing(node, bound) if value is None else value
 
     def finite(
-        self, name: str, variable: str, body: ExprNode, terms: range, bound: Mapping[str, Any]
+        self,
+        name: str,
+        variable: str,
+        body: ExprNode,
+        ends: tuple[Fraction, Fraction],
+        bound: Mapping[str, Any],
     ) -> Any:
         """A short finite sum or product."""
+        first, last = ends
+        is_whole = first.denominator == last.denominator == 1 and abs(first) <= 10**9
+        if not is_whole or not -1 <= last - first < _SUM_TERMS:
+            raise UnreliableValueError
+        terms = range(int(first), int(last) + 1)
         inner = deeper(bound, max(len(terms), 1))
         values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
         return self.sum(values) if name == "sum" else self.context.fprod(values)

@@ -7,7 +7,7 @@ tolerance is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, combinations, islice, pairwise
 from typing import Any, Final
@@ -44,7 +44,7 @@ from flowzoo.reward.math.tree import (
     unapply,
 )
 
-_MOST_EDGES: Final = 24
+_MOST_EDGES: Final = 48
 _MOST_POINTS: Final = 40
 _SCAN: Final = sorted(
     [0.0] + [sign * scale * 10.0**power for sign in (1, -1) for scale in (1.37, 4.1)
@@ -52,9 +52,9 @@ _SCAN: Final = sorted(
 )  # fmt: skip
 
 
-def edges(node: ExprNode) -> list[ExprNode]:
-    """Return expressions that change sign where `node` passes from one piece to another."""
-    every = chain.from_iterable(map(_own_edges, subtrees(node)))
+def edges(*nodes: ExprNode) -> list[ExprNode]:
+    """Return expressions that change sign where a node passes from one piece to another."""
+    every = chain(*(_own_edges(part) for node in nodes for part in subtrees(node)))
     return list({edge.key: edge for edge in every if symbols(edge)}.values())[:_MOST_EDGES]
 
 
@@ -81,7 +81,7 @@ def _is_root(node: ExprNode) -> bool:
 
 def kink_points(all_edges: list[ExprNode], base: ProbePoint) -> Iterator[ProbePoint]:
     """Points on every piece, along each symbol, the other symbols as at `base`."""
-    names = sorted(frozenset[str]().union(*(symbols(edge) for edge in all_edges)))
+    names = sorted(symbols(*all_edges))
     count = 0
     for name in names:
         roots: set[float] = set()
@@ -175,7 +175,7 @@ def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
     far = max(_far(a, b), _far(b, a))
     if not far:
         return []
-    letters = sorted(symbols(a) | symbols(b))
+    letters = sorted(symbols(a, b))
     whole = [name for name in letters if is_whole(name)]
     size = min(8 * far, Fraction(10) ** 60)
     fixed = {name: Fraction(int(size) + 3 + idx) for idx, name in enumerate(whole)}
@@ -186,20 +186,10 @@ def _far(a: ExprNode, b: ExprNode) -> Fraction:
     # The largest number with a bend only in `a`; 0 without one.
     other = {name for name, _ in _bends(b)}
     bends = [part for name, part in _bends(a) if name not in other]
-    numbers = {n for part in bends for n in _numbers(part) if _is_far(n)}
+    numbers = {n for part in bends for n in _numbers(part) if max(n, n.denominator) >= _FAR}
     if numbers:
         numbers -= set(_numbers(b))
     return max((max(n, Fraction(n.denominator)) for n in numbers), default=Fraction(0))
-
-
-def is_nothing(a: ExprNode, b: ExprNode) -> bool:
-    """Return True if only one side has a power of 0, which is 1 at a single point."""
-    first, second = ({name for name, _ in _bends(side)} for side in (a, b))
-    return ("0^" in first) != ("0^" in second)
-
-
-def _is_far(number: Fraction) -> bool:
-    return number >= _FAR or number.denominator >= _FAR
 
 
 def _bends(node: ExprNode) -> Iterator[tuple[str, ExprNode]]:
@@ -247,7 +237,7 @@ def same_function(a: ExprNode, b: ExprNode) -> bool | None:
 def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
     if is_matrix(a) or is_matrix(b):
         return _same_cells(a, b)
-    letters = symbols(a) | symbols(b)
+    letters = symbols(a, b)
     if not letters:
         return _at(a, b, COMPLEX[0])
     if "@" in a.key or "@" in b.key:
@@ -266,8 +256,8 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
-    if is_nothing(a, b):
-        return None
+    if len({any(name == "0^" for name, _ in _bends(x)) for x in (a, b)}) > 1:
+        return None  # a power of 0, which is 1 at a single point
     verdicts = [_at(a, b, point) for point in points_beyond(a, b)]
     if False in verdicts:
         return False
@@ -307,7 +297,7 @@ def proportional(a: ExprNode, b: ExprNode) -> float | None:
             return None
         if not point.is_real:
             return None
-        fixed = {name: num(point.real(name)) for name in symbols(a) | symbols(b)}
+        fixed = {name: num(point.real(name)) for name in symbols(a, b)}
         left = mul((a, substitute(b, fixed)))
         right = mul((b, substitute(a, fixed)))
         ratio = x.value / y.value
@@ -352,7 +342,7 @@ def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
     kinked = mentions(a, _KINKED) or mentions(b, _KINKED)
     if not kinked and not _has_branches(a) and not _has_branches(b):
         return (*COMPLEX, *NEAR)
-    all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
+    all_edges = edges(a, b)
     pieces = chain(*(kink_points(all_edges, base) for base in (NEAR[0], NEAR[1], WIDE[1])))
     return chain(() if kinked else COMPLEX, NEAR, WIDE, pieces)
 
@@ -389,25 +379,20 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
             return False
         confirmed += bool(verdict)
         decided += bool(verdict) and point not in close
-        if confirmed >= 2 and decided >= _ENOUGH and not _is_next(point, unclear[:6]):
+        goes_on = bool(unclear) and point is not unclear[:6][-1]
+        if confirmed >= 2 and decided >= _ENOUGH and not goes_on:
             return True
     return None
-
-
-def _is_next(point: ProbePoint, unclear: Sequence[ProbePoint]) -> bool:
-    return bool(unclear) and point is not unclear[-1]
 
 
 def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
     # True if the two have one value at a point: exactly, or at growing precision.
     if point.is_real:
-        fixed = {name: num(point.real(name)) for name in symbols(a) | symbols(b)}
+        fixed = {name: num(point.real(name)) for name in symbols(a, b)}
         a, b = substitute(a, fixed), substitute(b, fixed)
         x, y = rational(a), rational(b)
         if x is not None and y is not None:
             return x == y
-        if a.key == b.key:
-            return _has_value(a, point)
     apart: list[Any] = []
     for digits in _DIGITS:
         try:
@@ -427,14 +412,6 @@ def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
     return True if verdicts and all(verdicts) else None
 
 
-def _has_value(node: ExprNode, point: ProbePoint) -> bool | None:
-    try:
-        precise(node, point, _DIGITS[0])
-    except UnreliableValueError:
-        return None
-    return True
-
-
 def _settle(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
     (before, _, _), (after, size, digits) = coarse, fine
     if after <= before * 10.0**_SHRINKS or after < size * 10.0 ** (_SLACK - digits):
@@ -446,11 +423,7 @@ def _is_counted(node: ExprNode) -> bool:
     # True if it matters that a letter is an integer: counts, steps, parities, periods.
     if mentions(node, _COUNTED | _PERIODIC):
         return True
-    return _has_parity(node)
-
-
-def _has_parity(node: ExprNode) -> bool:
-    # True if a negative or complex constant has a symbolic exponent, as in `(-1)^n`.
+    # A negative or complex constant with a symbolic exponent, as in `(-1)^n`.
     powers = (x for x in subtrees(node) if x.op == "pow" and symbols(x.args[1]))
     return any("#i" in x.key or (rational(x.args[0]) or 0) < 0 for x in powers)
 
@@ -461,7 +434,7 @@ def _agree_in_steps(
     # Agreement at integers for the letters `whole`, and everywhere for other letters.
     decided = 0
     tested: Iterator[ProbePoint]
-    all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
+    all_edges = edges(a, b)
     near = [point for base in NEAR[:2] for point in kink_points(all_edges, base)]
     if whole:
         around = {

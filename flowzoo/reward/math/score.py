@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
-from flowzoo.errors import UsageError, check_choice
+from flowzoo.errors import UsageError
 from flowzoo.reward.math.answer import (
     CLOSED,
     is_list_like,
@@ -20,28 +23,17 @@ from flowzoo.reward.math.answer import (
     read_as_list,
     read_as_written,
 )
-from flowzoo.reward.math.clean import clean, is_one_group, repaired, text_form
-from flowzoo.reward.math.compare import (
-    ListRule,
-    PercentRule,
-    Rules,
-    UnitRule,
-    is_rounding,
-    relations_of,
-    same,
-    solves,
-)
+from flowzoo.reward.math.clean import clean, repaired, text_form
+from flowzoo.reward.math.compare import is_rounding, relations_of, same, solves
 from flowzoo.reward.math.copies import is_copied
 from flowzoo.reward.math.extract import (
     TAIL,
-    AnswerSource,
-    ExtractMode,
     boxed_percent,
     extract,
     last_box,
 )
 from flowzoo.reward.math.judge import judge, warm
-from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
+from flowzoo.reward.math.options import MathOptions
 from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.statements import statement_form
@@ -101,7 +93,6 @@ def spoken_choice(text: str) -> str:
     """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; else empty."""
     # The letter right after the last "answer" counts, else the only separate letter.
     tail = text[-_SCANNED:]
-    is_negated = DENIED.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
         behind = _STANDING.match(tail, match.end())
         if behind:
@@ -110,21 +101,13 @@ def spoken_choice(text: str) -> str:
     first = _LEADING.match(tail) if len(text) <= _SCANNED else None
     if first:
         return first[1]
-    if is_negated:
-        return _read_affirmed(tail)
-    letters = _STANDING.findall(_ARTICLE.sub(" ", tail))
-    return letters[0] if len(set(letters)) == 1 else ""
-
-
-def _read_affirmed(tail: str) -> str:
-    # The only letter in clauses without a denial: `D` in `for sure D, it can't be A`.
-    clauses = _CLAUSE.split(tail)
-    plain = [clause for clause in clauses if not DENIED.search(clause)]
-    denied = [clause for clause in clauses if DENIED.search(clause)]
-    letters = {x for clause in plain for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
-    refused = {x for clause in denied for x in _STANDING.findall(_ARTICLE.sub(" ", clause))}
-    is_sure = len(letters) == 1 and refused and not letters & refused
-    return letters.pop() if is_sure else ""
+    clauses = _CLAUSE.split(tail) if DENIED.search(tail) else [tail]
+    letters: dict[bool, set[str]] = {True: set(), False: set()}
+    for clause in clauses:
+        letters[DENIED.search(clause) is None].update(_STANDING.findall(_ARTICLE.sub(" ", clause)))
+    # Beside a denial, the only letter in clauses without one: `D` in `for sure D, it can't be A`.
+    is_sure = len(clauses) == 1 or (letters[False] and not letters[True] & letters[False])
+    return letters[True].pop() if len(letters[True]) == 1 and is_sure else ""
 
 
 PairOutcome = Literal["equal", "different", "open", "too_big"]
@@ -140,8 +123,15 @@ class ParsedGold(NamedTuple):
     choice: str  # letter of a gold that is a choice, else empty
     # True if a percent sign follows the gold's box, so both 20 and 20% are right.
     is_loose_percent: bool = False
-    plain: tuple[int, int] | None = None
-    """Mantissa and decimals of a gold that is a short plain decimal."""
+    plain: Decimal | None = None  # value of a gold that is a short plain decimal
+
+
+_PLAIN = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+
+
+def plain_decimal(text: str) -> Decimal | None:
+    """The value of a short plain decimal, else None."""
+    return Decimal(text) if _PLAIN.fullmatch(text) else None
 
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
@@ -153,7 +143,7 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     if answer is not None and answer.kind == "relation" and answer.items and not answer.label:
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    plain = None if is_loose else plain_gold(source)
+    plain = None if is_loose else plain_decimal(source)
     return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
 
 
@@ -173,11 +163,11 @@ def _gold_answer(gold: str) -> str:
     return extract(text, order=("phrase", "hashes", "whole", "span")) or text
 
 
-def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
+def compare(answer: str, gold: ParsedGold, options: MathOptions) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
-    if gold.plain is not None and (plain := plain_gold(answer)) is not None:
+    if gold.plain is not None and (plain := plain_decimal(answer)) is not None:
         return "equal" if plain == gold.plain else "different"
     literal, given = _LITERAL.fullmatch(gold.source), _LITERAL.fullmatch(answer.strip())
     if literal and given:
@@ -199,33 +189,28 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
         is_side = any(side and side.node == gold.answer.relation[1] for side in sides)
         return "equal" if is_side else "different"
     if gold.is_loose_percent:
-        rules = rules._replace(percent="either")
+        options = replace(options, percent="either")
     try:
         with bounded():
-            verdict = same(parsed, gold.answer, rules)
+            verdict = same(parsed, gold.answer, options)
     except RecursionError:  # the caller's stack left too little room
         return "too_big"
     if verdict is None and parsed.kind == gold.answer.kind == "scalar":
         return "different"  # out of the range of doubles: algebra should not expand it
-    if verdict is False and parsed.unit == "%":
-        verdict = _in_percent(parsed, gold.answer, rules)
+    value = rational(gold.answer.node) if gold.answer.node and not gold.answer.unit else None
+    if verdict is False and parsed.unit == "%" and parsed.node and abs(value or 0) >= 1:
+        # `20%` for a gold of 20, which datasets write without the sign; not `0.5%` for 0.5.
+        number = parsed._replace(unit="", node=mul((num(100), parsed.node)))
+        verdict = same(number, gold.answer, options)
     if verdict is False:
-        verdict = _other_readings(answer, parsed, gold, rules)
+        verdict = _other_readings(answer, parsed, gold, options)
     if verdict is None or (verdict is False and _is_open(parsed, gold.answer)):
         return "open"
     return "equal" if verdict else "different"
 
 
-def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
-    # `20%` for a gold of 20, which datasets write without the sign; not `0.5%` for 0.5.
-    value = None if gold.node is None else rational(gold.node)
-    if parsed.node is None or gold.unit or value is None or abs(value) < 1:
-        return False
-    return same(parsed._replace(unit="", node=mul((num(100), parsed.node))), gold, rules)
-
-
 def _other_readings(
-    answer: str, parsed: ParsedAnswer, gold: ParsedGold, rules: Rules
+    answer: str, parsed: ParsedAnswer, gold: ParsedGold, options: MathOptions
 ) -> bool | None:
     # The answer read as the gold's sort: commas that group digits or separate items, decimal
     # commas, an exact value for a decimal that rounds it, an unknown that the gold is solved for.
@@ -233,11 +218,11 @@ def _other_readings(
     if parsed.kind in ("list", "set") and is_list_like(gold.source):
         other = read_as_list(gold.source)
         if other is not None and other.kind in ("list", "set"):
-            return same(parsed, other, rules)
+            return same(parsed, other, options)
     if gold.answer.kind in ("list", "set") and is_list_like(answer):
         other = read_as_list(answer)
         if other is not None and other.kind in ("list", "set"):
-            return same(other, gold.answer, rules)
+            return same(other, gold.answer, options)
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text
@@ -246,7 +231,7 @@ def _other_readings(
         forms = [statement_form(clean(text), is_stated=True) for text in (answer, gold.source)]
         return forms[0] == forms[1] is not None
     if respelled and (other := read_answer(respelled)) is not None:
-        return same(other, gold.answer, rules)
+        return same(other, gold.answer, options)
     if gold.answer.kind == "relation" and gold.answer.relation is not None and parsed.node:
         return solves(parsed.node, gold.answer.relation[1])
     return gold.answer.digits >= _ROUNDED and is_rounding(gold.answer, parsed, _ROUNDED)
@@ -296,47 +281,30 @@ _LETTERED = re.compile(
 )
 _EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
-# Expressions that only the judge may read: nested bars, relations, set notation.
-_FORMULA = re.compile(
-    r"\||[<>]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus|begin|[{}])(?![A-Za-z])"
-)
+# A bound or a membership is not a value.
 _BOUND = re.compile(r"[<>=:]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus)(?![A-Za-z])")
-_JUNK = re.compile(
-    r"\\(?:[lc]?dots|boxed|fbox|write|input|begin\{a)|\.\.\.|__|[^\x20-\x7e]|^\d+-\d+-"
-)
-_PROSE = re.compile(r"[^\W\d_]{3,}")
-_COMMANDS = re.compile(r"\\[A-Za-z]+")
+_MOST_PAIRED: Final = 3  # bars that the parser pairs
 
 
 def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
-    # True if the judge may decide: both sides are formulas, one of which was not parsed.
-    # A relation may be solved to an interval or set; other pairs were compared fully.
+    # True if the judge may decide: for nested bars, which the parser does not read, and where a
+    # relation may be solved to an interval or set. Other pairs were compared fully.
     kinds = {parsed.kind, gold.kind}
+    if "text" in kinds:
+        return kinds <= {"text", "scalar"} and all(map(_has_nested_bars, (parsed, gold)))
     if is_real_set(parsed) and is_real_set(gold) and same_real_set(parsed, gold) is not None:
         return False
-    if "text" in kinds:
-        if "scalar" in kinds:  # nested bars; a bound or a membership is not a value
-            text = parsed.text if parsed.kind == "text" else gold.text
-            if text.count("|") < 4 or _BOUND.search(text):
-                return False
-        return _is_formula(parsed) and _is_formula(gold)
-    if parsed.kind == "seq" and gold.kind == "seq":
+    if kinds in ({"seq"}, {"scalar", "seq"}):
         return False
-    if kinds == {"scalar", "seq"}:
-        return False
-    solvable = kinds & {"union", "seq", "set"} and (relations_of(parsed) or relations_of(gold))
-    return bool(solvable) or (
-        "relation" in kinds and kinds != {"relation"} and "scalar" not in kinds
-    )
+    if kinds & {"union", "seq", "set"} and (relations_of(parsed) or relations_of(gold)):
+        return True
+    return "relation" in kinds and kinds != {"relation"} and "scalar" not in kinds
 
 
-def _is_formula(answer: ParsedAnswer) -> bool:
-    if answer.kind != "text" or answer.shape == "broken":
-        return answer.shape != "broken"
-    plain = _COMMANDS.sub(" ", answer.text)
-    if _FORMULA.search(answer.text) is None or _JUNK.search(answer.text):
-        return False
-    return _PROSE.search(plain) is None and is_one_group(answer.text)
+def _has_nested_bars(answer: ParsedAnswer) -> bool:
+    is_text = answer.kind == "text" and answer.shape != "broken"
+    is_nested = answer.text.count("|") > _MOST_PAIRED and _BOUND.search(answer.text) is None
+    return answer.kind == "scalar" or (is_text and is_nested)
 
 
 # `too_big`: the answer exceeds the parser's bounds. `bad_gold`: the gold is blank or exceeds them,
@@ -346,57 +314,10 @@ def _is_formula(answer: ParsedAnswer) -> bool:
 MathStatus = Literal[
     "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"
 ]
-MathReading = Literal["auto", "answer", "strict", "lenient"]
-Judging = Literal["pool", "none"]
 
 
 # Minimum number of rows for which the judge starts in advance, if a gold is not an integer.
 _WARM_ROWS: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class MathOptions:
-    """Options of reading and comparing answers.
-
-    Raises:
-        UsageError: an unknown choice, or a number out of range.
-    """
-
-    read: MathReading = "auto"
-    """`auto`: predictions are full replies or bare answers, read by box, `####`, answer phrase, as
-    a whole if they are just an answer, or by the last formula or number of their last sentence.
-    `answer`: predictions and golds are extracted answers, used unchanged. `strict` and `lenient`:
-    predictions are full replies, read by `extract` in that mode."""
-    order: tuple[AnswerSource, ...] | None = None
-    """Sources of an answer in order, in place of `read`."""
-    percent: PercentRule = "exact"
-    """`exact`: 50% equals only 1/2. `either`: it also equals 50."""
-    units: UnitRule = "optional"
-    """`optional`: a unit may be missing on one side; two units must agree. `required`: both sides
-    or none have a unit. `ignored`: units are not compared."""
-    lists: ListRule = "free"
-    """`free`: a bare list has no order. `strict`: its order counts. Tuples are always ordered, sets
-    never."""
-    digits: int = 6
-    """Minimum number of significant digits of a decimal that equals the exact number, 1 to 40."""
-    judge: Judging = "pool"
-    """Judge of pairs that exact comparison and probing do not decide: sympy in the worker pool, or
-    none, which means different."""
-    deadline: float = 1.0
-    """Most CPU seconds for a judged pair, up to 1.5; see `WorkerPool.run`."""
-
-    def __post_init__(self) -> None:
-        check_choice("reading", self.read, MathReading)
-        check_choice("percent rule", self.percent, PercentRule)
-        check_choice("unit rule", self.units, UnitRule)
-        check_choice("list rule", self.lists, ListRule)
-        check_choice("judge", self.judge, Judging)
-        for source in self.order or ():
-            check_choice("answer source", source, AnswerSource)
-        if not 1 <= self.digits <= 40:
-            raise UsageError(f"digits: expected 1 to 40, got {self.digits!r}.")
-        if not 0 < self.deadline <= 1.5:
-            raise UsageError(f"deadline: expected seconds in (0, 1.5], got {self.deadline!r}.")
 
 
 class _Rows(NamedTuple):
@@ -441,43 +362,64 @@ def score_batch(
     """
     _check(preds, golds, problems)
     options = options or MathOptions()
-    scorer = _Scorer(options)
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(str.isdigit, golds)):
         warm()
-    plain = plain_statuses(preds, golds, options)
-    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
-        status = plain.get(idx)
-        if status is None:
-            scorer.add(pred if isinstance(pred, str) else None, gold)
-        else:
-            scorer.rows.append(status)
-    return Scores.of(scorer.finish(problems), options)
-
-
-def plain_statuses(
-    preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
-) -> dict[int, MathStatus]:
-    """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
-    if options.order is not None or options.read == "answer" or not pays_to_load(len(preds)):
-        return {}
-    rows: list[int] = []
-    texts: list[str] = []
-    expected: list[tuple[int, int]] = []
-    numbers: dict[str, tuple[int, int] | None] = {}
-    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
-        if gold not in numbers:
-            numbers[gold] = plain_gold(gold)
-        number = numbers[gold]
-        if number is None or not isinstance(pred, str) or not pred.isascii() or "think>" in pred:
+    parsed: dict[str, ParsedGold] = {}
+    outcomes: dict[tuple[str, str], PairOutcome] = {}
+    rows: list[MathStatus | tuple[str, str]] = []
+    for pred, text in zip(preds, golds, strict=True):
+        gold = parsed.get(text)
+        if gold is None:
+            gold = parsed[text] = read_gold(text, options.read == "answer")
+        if gold.answer is None:
+            rows.append("bad_gold")
             continue
-        rows.append(idx)
-        texts.append(pred)
-        expected.append(number)
-    if len(rows) < BATCH_ABOVE:
-        return {}
-    verdicts = judge_plain(texts, expected)
-    pairs = zip(rows, verdicts, strict=True)
-    return {idx: ("equal" if verdict == 2 else "different") for idx, verdict in pairs if verdict}
+        answer = _extracted(pred, gold, gold.answer, options) if isinstance(pred, str) else None
+        if answer is None or not answer.strip():
+            rows.append("no_answer")
+            continue
+        pair = (answer, gold.source)
+        if pair not in outcomes:
+            outcomes[pair] = compare(answer, gold, options)
+        rows.append(pair)
+    settled = _settled(outcomes, options)
+    statuses = [settled[row] if isinstance(row, tuple) else row for row in rows]
+    if problems is not None:
+        copied = cache(is_copied)
+        for idx, (row, problem) in enumerate(zip(rows, problems, strict=True)):
+            if statuses[idx] == "equal" and isinstance(row, tuple) and copied(*row, problem):
+                statuses[idx] = "copied"
+    return Scores.of(statuses, options)
+
+
+def _extracted(
+    pred: str, gold: ParsedGold, meaning: ParsedAnswer, options: MathOptions
+) -> str | None:
+    # The answer of a prediction, read as the options say.
+    read, order = options.read, options.order
+    if read == "answer" and order is None:
+        return pred
+    if read in ("strict", "lenient") or order is not None:
+        return extract(pred, "lenient" if read == "lenient" else "strict", order)
+    if len(pred) <= 2 * len(gold.source) + 40 and text_form(clean(pred)) == meaning.text:
+        return pred
+    has_box = "boxed" in pred or "\\fbox" in pred
+    if meaning.unit == "%" and has_box:
+        return boxed_percent(pred)
+    return (gold.choice and not has_box and spoken_choice(pred)) or extract(pred, "auto")
+
+
+def _settled(
+    outcomes: dict[tuple[str, str], PairOutcome], options: MathOptions
+) -> dict[tuple[str, str], MathStatus]:
+    # The statuses of pairs, with the judge's verdicts on open ones.
+    settled: dict[tuple[str, str], MathStatus] = {
+        pair: outcome for pair, outcome in outcomes.items() if outcome != "open"
+    }
+    open_pairs = [pair for pair in outcomes if pair not in settled]
+    is_judged = open_pairs and options.judge == "pool"
+    verdicts = judge(open_pairs, options.deadline) if is_judged else ["different"] * len(open_pairs)
+    return settled | dict(zip(open_pairs, verdicts, strict=True))
 
 
 def is_gradable(gold: str) -> bool:
@@ -491,110 +433,25 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
     Answers are in one class if a chain of equal pairs joins them. Answers beyond the bounds are
     compared as strings. The judge is not used, so votes are cheap and reproducible.
     """
-    distinct = list(dict.fromkeys(a.strip() for a in answers if a is not None and a.strip()))
-    parsed = [read_answer(answer) for answer in distinct]
-    parent = list(range(len(distinct)))
-    forms: dict[str, int] = {}
-    leaders: list[int] = []
-    rules = Rules()
-    for i, value in enumerate(parsed):
-        if value is None:
-            continue
-        leader = forms.setdefault(value.text, i)
-        if leader != i:
-            parent[i] = leader
-            continue
-        for j in leaders:
-            other = parsed[j]
-            if other is not None and same(value, other, rules):
-                low, high = sorted((_root(parent, i), _root(parent, j)))
-                parent[high] = low
-        leaders.append(i)
-    roots = {answer: _root(parent, i) for i, answer in enumerate(distinct)}
+    distinct = dict.fromkeys(a.strip() for a in answers if a is not None and a.strip())
+    meanings = {answer: read_answer(answer) for answer in distinct}
+    options = MathOptions()
+
+    def is_same(one: str, other: str) -> bool:
+        a, b = meanings[one], meanings[other]
+        return bool(a and b and (a.text == b.text or same(a, b, options)))
+
+    classes: list[list[str]] = []
+    for answer in distinct:
+        joined = [members for members in classes if any(is_same(answer, x) for x in members)]
+        classes = [members for members in classes if members not in joined]
+        classes.append([*chain(*joined), answer])
+    numbers = {answer: idx for idx, members in enumerate(classes) for answer in members}
     ids: dict[int, int] = {}
     return tuple(
-        -1 if a is None or not a.strip() else ids.setdefault(roots[a.strip()], len(ids))
+        -1 if a is None or not a.strip() else ids.setdefault(numbers[a.strip()], len(ids))
         for a in answers
     )
-
-
-def _root(parent: list[int], node: int) -> int:
-    while parent[node] != node:
-        node = parent[node]
-    return node
-
-
-class _Scorer:
-    """Statuses of one batch: distinct golds are parsed once, distinct pairs compared once."""
-
-    def __init__(self, options: MathOptions) -> None:
-        self.options = options
-        self.rules = Rules(options.percent, options.units, options.lists, options.digits)
-        self.golds: dict[str, ParsedGold] = {}
-        self.pairs: dict[tuple[str, str], MathStatus | Literal["open"]] = {}
-        self.rows: list[MathStatus | tuple[str, str]] = []
-        self.copies: dict[tuple[str, str, str], bool] = {}
-
-    def add(self, pred: str | None, gold_text: str) -> None:
-        gold = self.golds.get(gold_text)
-        if gold is None:
-            gold = self.golds[gold_text] = read_gold(gold_text, self.options.read == "answer")
-        if gold.answer is None:
-            self.rows.append("bad_gold")
-            return
-        answer = None if pred is None else self.read(pred, gold)
-        if answer is None or not answer.strip():
-            self.rows.append("no_answer")
-            return
-        pair = (answer, gold.source)
-        if pair not in self.pairs:
-            self.pairs[pair] = compare(answer, gold, self.rules)
-        self.rows.append(pair)
-
-    def read(self, pred: str, gold: ParsedGold) -> str | None:
-        read, order = self.options.read, self.options.order
-        if read == "answer" and order is None:
-            return pred
-        if read in ("strict", "lenient") or order is not None:
-            mode: ExtractMode = "lenient" if read == "lenient" else "strict"
-            return extract(pred, mode, order)
-        assert gold.answer is not None
-        is_short = len(pred) <= 2 * len(gold.source) + 40
-        if is_short and text_form(clean(pred)) == gold.answer.text:
-            return pred
-        has_box = "boxed" in pred or "\\fbox" in pred
-        if gold.answer.unit == "%" and has_box:
-            return boxed_percent(pred)
-        if gold.choice and not has_box:
-            return spoken_choice(pred) or extract(pred, "auto")
-        return extract(pred, "auto")
-
-    def finish(self, problems: Sequence[str] | None) -> list[MathStatus]:
-        open_pairs = [pair for pair, status in self.pairs.items() if status == "open"]
-        if open_pairs and self.options.judge == "pool":
-            verdicts = judge(open_pairs, self.options.deadline)
-        else:
-            verdicts = ["different"] * len(open_pairs)
-        settled: dict[tuple[str, str], MathStatus] = dict(zip(open_pairs, verdicts, strict=True))  # type: ignore[arg-type]
-        for pair, status in self.pairs.items():
-            if status != "open":
-                settled[pair] = status
-        statuses = [settled[row] if isinstance(row, tuple) else row for row in self.rows]
-        if problems is None:
-            return statuses
-        rows = zip(statuses, self.rows, problems, strict=True)
-        return [self.uncopied(status, row, problem) for status, row, problem in rows]
-
-    def uncopied(
-        self, status: MathStatus, row: MathStatus | tuple[str, str], problem: str
-    ) -> MathStatus:
-        # `copied` if an equal answer is only a formula of its problem.
-        if status != "equal" or not isinstance(row, tuple) or row[0] == row[1]:
-            return status
-        key = (*row, problem)
-        if key not in self.copies:
-            self.copies[key] = is_copied(*key)
-        return "copied" if self.copies[key] else status
 
 
 def _check(
@@ -606,14 +463,11 @@ def _check(
             "score_batch(preds, golds) expects two sequences of equal length, got "
             f"preds: {sizes[0]}, golds: {sizes[1]}."
         )
-    for idx, gold in enumerate(golds):
-        if not isinstance(gold, str):
-            raise UsageError(f"gold {idx}: expected a string, got {type(gold).__name__}: {gold!r}.")
-    if problems is None:
-        return
-    if isinstance(problems, str) or len(problems) != len(golds):
+    if problems is not None and (isinstance(problems, str) or len(problems) != len(golds)):
         size = repr(problems) if isinstance(problems, str) else f"{len(problems)} entries"
         raise UsageError(f"problems: expected a text for each of {len(golds)} rows, got {size}.")
-    for idx, problem in enumerate(problems):
-        if not isinstance(problem, str):
-            raise UsageError(f"problem {idx}: expected a string, got {type(problem).__name__}.")
+    for name, texts in (("gold", golds), ("problem", problems or ())):
+        for idx, text in enumerate(texts):
+            if not isinstance(text, str):
+                found = f"{type(text).__name__}: {text!r}"
+                raise UsageError(f"{name} {idx}: expected a string, got {found}.")

@@ -22,6 +22,7 @@ from flowzoo.reward.math.tree import (
     neg,
     num,
     rational,
+    scalars,
     substitute,
     symbols,
 )
@@ -57,7 +58,9 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
         if line is None:
             return None
         name, slope, rest = line
-        return puncture([divide(neg(rest), num(slope))], name)
+        out = ParsedAnswer("set", items=scalars(divide(neg(rest), num(slope))))
+        every = _interval(neg(const("inf")), const("inf"), "()", "")
+        return ParsedAnswer("setminus", items=(every, out), label=name)
     for inner, bound, is_inside in ((left, right, True), (right, left, False)):
         if inner.op != "call" or inner.args[0] != "abs" or symbols(bound):
             continue
@@ -82,16 +85,8 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
     return None
 
 
-def puncture(points: list[ExprNode], label: str) -> ParsedAnswer:
-    """All real numbers except `points`."""
-    line = _interval(neg(const("inf")), const("inf"), "()", "")
-    out = ParsedAnswer("set", items=tuple(ParsedAnswer("scalar", node=p) for p in points))
-    return ParsedAnswer("setminus", items=(line, out), label=label)
-
-
 def _interval(low: ExprNode, high: ExprNode, shape: str, label: str) -> ParsedAnswer:
-    ends = (ParsedAnswer("scalar", node=low), ParsedAnswer("scalar", node=high))
-    return ParsedAnswer("seq", items=ends, shape=shape, label=label, is_range=True)
+    return ParsedAnswer("seq", items=scalars(low, high), shape=shape, label=label, is_range=True)
 
 
 _MOST_ENDS: Final = 64
@@ -130,15 +125,7 @@ def same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
 def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     try:
         ends = _order_ends([*_ends(a), *_ends(b)])
-    except _NoRealSet:
-        return None
-    if ends is None:
-        return None
-    try:
-        positions = range(2 * len(ends) + 1)
-        is_same = all(
-            _holds(a, position, ends) == _holds(b, position, ends) for position in positions
-        )
+        is_same = all(_holds(a, at, ends) == _holds(b, at, ends) for at in range(2 * len(ends) + 1))
     except _NoRealSet:
         return None
     # An answer must compute operations on finite sets.
@@ -167,8 +154,8 @@ def _ends(answer: ParsedAnswer) -> list[ExprNode]:
 _SHAPES: Final = ("()", "[]", "[)", "(]")
 
 
-def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
-    # Distinct endpoints in order; None if two cannot be distinguished.
+def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode]:
+    # Distinct endpoints in order.
     if len(ends) > _MOST_ENDS:
         raise _NoRealSet
     sized: list[tuple[float, ExprNode]] = []
@@ -183,7 +170,7 @@ def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
         if distinct and abs(value - distinct[-1][0]) <= 1e-9 * max(abs(value), 1.0):
             verdict = same_function(distinct[-1][1], end)
             if verdict is None:
-                return None
+                raise _NoRealSet
             if verdict:
                 continue
         distinct.append((value, end))
@@ -243,5 +230,5 @@ def integers_of(items: Sequence[ParsedAnswer]) -> ParsedAnswer | None:
     last -= last == ends[1] and items[0].shape[1] == ")"
     if last - first >= _MOST_INTEGERS:
         raise AnswerTooLargeError
-    members = (ParsedAnswer("scalar", node=num(value)) for value in range(first, last + 1))
-    return ParsedAnswer("set", items=tuple(members), label=items[0].label)
+    members = scalars(*map(num, range(first, last + 1)))
+    return ParsedAnswer("set", items=members, label=items[0].label)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from flowzoo.reward.math.clean import TEXT_COMMANDS
 from flowzoo.reward.math.statements import statement_form
-from flowzoo.reward.math.tree import AnswerKind, ParsedAnswer, num, sym
+from flowzoo.reward.math.tree import AnswerKind, ParsedAnswer, num, scalars, sym
 from flowzoo.reward.math.units import size_of, unit_name
 from flowzoo.reward.math.vocabulary import date_form
 
@@ -30,7 +30,10 @@ class Sort(NamedTuple):
 
 def read_sort(cleaned: str) -> ParsedAnswer | None:
     """Return the meaning of an answer of one of `SORTS`, or None."""
-    if len(cleaned) > _LONGEST or _SIGNS.search(plain := _plain(cleaned)) is None:
+    if len(cleaned) > _LONGEST:
+        return None
+    plain = " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
+    if _SIGNS.search(plain) is None:
         return None
     for sort in SORTS:
         if sort.sign.search(plain) and (form := sort.read(plain)):
@@ -46,9 +49,11 @@ _TEXT = re.compile(
 )
 
 
-def _plain(cleaned: str) -> str:
-    # An answer without commands for text.
-    return " ".join(_TEXT.sub(r" \1 ", cleaned).split()) if "{" in cleaned else cleaned
+def _form(
+    pattern: re.Pattern[str], write: Callable[[re.Match[str]], str]
+) -> Callable[[str], str | None]:
+    # The reader of answers that a pattern fits.
+    return lambda cleaned: write(match) if (match := pattern.fullmatch(cleaned)) else None
 
 
 _LITERAL = re.compile(
@@ -110,8 +115,7 @@ def _clock(cleaned: str) -> ParsedAnswer | None:
     if match is None or not 0 < int(match[1]) <= 12:
         return None
     hour = int(match[1]) % 12 + (12 if match[3] in "pP" else 0)
-    items = [ParsedAnswer("scalar", node=num(part)) for part in (hour, int(match[2]))]
-    return ParsedAnswer("ratio", items=tuple(items), shape="clock")
+    return ParsedAnswer("ratio", items=scalars(num(hour), num(int(match[2]))), shape="clock")
 
 
 _CYCLES = re.compile(r"(?:\( ?\d+(?: \d+)+ ?\) ?)+|(?:\(\d{2,9}\) ?){2,}")
@@ -158,7 +162,7 @@ def _progression(cleaned: str) -> ParsedAnswer | str | None:
     end = last.removesuffix(closing)
     if kind and last.endswith(closing) and _TERM.fullmatch(end) and not end.endswith("/0"):
         every = _terms(values, Fraction(end), steps, ratios)
-        items = tuple(ParsedAnswer("scalar", node=num(value)) for value in every)
+        items = scalars(*map(num, every))
         shape = "()" if kind == "seq" else ""
         return ParsedAnswer(kind, items=items, shape=shape) if items else None
     step = f"+{steps.pop()}" if len(steps) == 1 else f"*{ratios.pop()}"
@@ -184,15 +188,8 @@ _BRACKETS: Final[dict[str, tuple[AnswerKind, str]]] = {
 }  # fmt: skip
 
 
-_CODE = re.compile(r"0\d*[A-Z]\w*", re.ASCII)
-_PAIRS = re.compile(r"(?:([a-z])\1){2,}", re.ASCII)
+_CODE = re.compile(r"0\d*[A-Z]\w*|(?:([A-Za-z])(?i:\1)){2,}", re.ASCII)
 _NUMBERED = re.compile(r"\d{1,4}([-/])\d{1,2}\1\d{1,4}", re.ASCII)
-
-
-def _word(cleaned: str) -> str | None:
-    # A zero before letters begins a code; in a genotype, `AaBb`, the case of letters counts.
-    is_code = _CODE.fullmatch(cleaned) or _PAIRS.fullmatch(cleaned.lower())
-    return cleaned if is_code else None
 
 
 def _date(cleaned: str) -> str | None:
@@ -207,12 +204,6 @@ _FIELD = re.compile(
     r"(?:\\mathbb ?(?:\{ ?F ?\}|F) ?_|GF ?\() ?"
     r"\{? ?(\d{1,6})(?: ?\^ ?\{? ?(\d{1,2}) ?\}?)? ?[})]?"
 )
-
-
-def _field(cleaned: str) -> str | None:
-    # `\mathbb{F}_{3^2}`, `\mathrm{GF}(9)`: a finite field by its order.
-    match = _FIELD.fullmatch(cleaned)
-    return str(int(match[1]) ** int(match[2] or 1)) if match else None
 
 
 _TYPESETTING = re.compile(r"\\ce ?(?=\{)|[\s_{}$]|\\(?=[#&])")
@@ -249,16 +240,6 @@ _NAMED: Final = {
 _DISTRIBUTION = re.compile(r"([A-Z]) ?\\sim ?([A-Za-z]+) ?\(([^()]+)\)", re.DOTALL)
 
 
-def _distribution(cleaned: str) -> str | None:
-    # `X \sim \mathrm{Bin}(10, 0.3)`, with the full name.
-    match = _DISTRIBUTION.fullmatch(cleaned)
-    if match is None:
-        return None
-    name = _NAMED.get(match[2], match[2].lower())
-    values = re.sub(r"[\s{}]", "", match[3])
-    return f"{match[1]} {name} {values}"
-
-
 _BY: Final = r" ?(?:\\times|by) ?"
 _SHAPE = re.compile(rf"(\d+(?:{_BY}\d+)+) ?([A-Za-z]{{3,}})")
 
@@ -279,16 +260,22 @@ _LOGIC = re.compile(
 SORTS: Final = (
     Sort("numeral", re.compile(r"^0[xXbBoO]|^#|_ ?\{?\(?\d"), _numeral),
     Sort("shape", re.compile(rf"\d{_BY}\d.*[A-Za-z]{{3}}"), _shape),
-    Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _word),
+    # A zero before letters begins a code; in a genotype, `AaBb`, the case of letters counts.
+    Sort("code", re.compile(r"^0\d*[A-Z]|^[A-Za-z]{4,}$"), _form(_CODE, lambda match: match[0])),
     Sort("date", re.compile(r"^\d+[-/]\d|^(?=\w).*[A-Za-z]{3}"), _date),
     Sort("clock", re.compile(r"^\d\d? ?: ?\d\d ?(?:\\text|[apAP])"), _clock),
     Sort("sum of units", re.compile(r"^-?\d.*(?:[A-Za-z]|°|').*\d"), _sum_of_units),
-    Sort("field", re.compile(r"^\\mathbb ?\{? ?F|GF"), _field),
+    # `\mathbb{F}_{3^2}`, `\mathrm{GF}(9)`: a finite field by its order.
+    Sort("field", re.compile(r"^\\mathbb ?\{? ?F|GF"),
+         _form(_FIELD, lambda match: str(int(match[1]) ** int(match[2] or 1)))),
     Sort("reaction", re.compile(r"\\ce|[A-Z].*(?:arrow|harpoons|->|=>).*[A-Z]"), _reaction),
     Sort("matching", re.compile(r"[A-Z\d}] ?(?:-|:|\\rightarrow).*[,;]"), _matching),
-    Sort("distribution", re.compile(r"^[A-Z] ?\\sim"), _distribution),
+    # `X \sim \mathrm{Bin}(10, 0.3)`, with the full name.
+    Sort("distribution", re.compile(r"^[A-Z] ?\\sim"),
+         _form(_DISTRIBUTION, lambda match: " ".join((
+             match[1], _NAMED.get(match[2], match[2].lower()), re.sub(r"[\s{}]", "", match[3]))))),
     Sort("permutation", re.compile(r"^\(.*\d.*\)$"), _permutation),
     Sort("progression", _DOTS, _progression),
     Sort("statement", _LOGIC, statement_form),
-)
+)  # fmt: skip
 _SIGNS = re.compile("|".join(f"(?:{sort.sign.pattern})" for sort in SORTS))

@@ -322,14 +322,7 @@ def _column(tree: Tree, columns: Mapping[str, int], every: int) -> int:
         return columns[tree[1]]
     values = [_column(part, columns, every) for part in tree[1:]]
     left, right = values[0], values[-1]
-    if tree[0] == "not":
-        return every & ~left
-    if tree[0] == "and":
-        return left & right
-    if tree[0] == "or":
-        return left | right
-    if tree[0] == "minus":
-        return left & ~right
-    if tree[0] == "if":
-        return every & ~left | right
-    return left ^ right if tree[0] == "xor" else every & ~(left ^ right)
+    return {
+        "not": every & ~left, "and": left & right, "or": left | right, "minus": left & ~right,
+        "if": every & ~left | right, "xor": left ^ right, "iff": every & ~(left ^ right),
+    }[tree[0]]  # fmt: skip

@@ -152,14 +152,16 @@ def subtrees(node: ExprNode) -> Iterator[ExprNode]:
             waiting += [arg for arg in reversed(node.args) if isinstance(arg, ExprNode)]
 
 
-def symbols(node: ExprNode) -> frozenset[str]:
-    """Names of the free symbols."""
-    if node.op == "sym":
-        return frozenset(node.args)
-    names = frozenset[str]().union(
-        *(symbols(arg) for arg in node.args if isinstance(arg, ExprNode))
-    )
-    return names - {node.args[1]} if node.op == "bind" else names
+def symbols(*nodes: ExprNode) -> frozenset[str]:
+    """Names of the free symbols of trees."""
+    names: set[str] = set()
+    for node in nodes:
+        if node.op == "sym":
+            names.add(node.args[0])
+        elif node.op not in ("num", "const"):
+            inside = symbols(*(arg for arg in node.args if isinstance(arg, ExprNode)))
+            names |= inside - {node.args[1]} if node.op == "bind" else inside
+    return frozenset(names)
 
 
 def applied_letters(node: ExprNode) -> frozenset[str]:
@@ -376,3 +378,8 @@ class ParsedAnswer(NamedTuple):
     digits: int = 0  # significant digits of a scalar written as one decimal; 0 for everything else
     # `(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation.
     relation: tuple[str, ExprNode] | None = None
+
+
+def scalars(*nodes: ExprNode) -> tuple[ParsedAnswer, ...]:
+    """Expressions as answers."""
+    return tuple(ParsedAnswer("scalar", node=node) for node in nodes)

@@ -84,22 +84,13 @@ class Quantity(NamedTuple):
 def read_unit(tokens: Sequence[MathToken], start: int, end: int) -> Quantity:
     """The slice of the bare number, its unit (`%` for percent) and the factor of a scale word."""
     unit, factor = "", Fraction(1)
-    first = start + 1 if tokens[start].text in ("-", "+") else start
+    first = start + (tokens[start].text in ("-", "+"))
     if first + 1 < end and _is_currency(tokens[first]):
         unit = unit_name(tokens[first].text.strip("\\ "))
+        factor *= -1 if tokens[start].text == "-" else 1  # `-$5`: the sign stays with the number
         while first + 2 < end and tokens[first + 1].text == ".":
             first += 1
-        if tokens[start].text in ("-", "+"):  # `-$5`: the sign stays with the number
-            return _after(
-                tokens, first + 1, end, unit, Fraction(-1 if tokens[start].text == "-" else 1)
-            )
         start = first + 1
-    return _after(tokens, start, end, unit, factor)
-
-
-def _after(
-    tokens: Sequence[MathToken], start: int, end: int, unit: str, factor: Fraction
-) -> Quantity:
     cut = _unit_start(tokens, start, end)
     if cut >= end:
         return Quantity(start, end, unit, factor)
@@ -109,8 +100,6 @@ def _after(
     ]
     if unit_words and unit_words[0].lower() in _SCALES:
         factor *= _SCALES[unit_words.pop(0).lower()]
-        if unit_words and unit_words[0] == "of":
-            unit_words.pop(0)
     if unit_words and unit_words[0].lower() in (*_PERCENT, "%"):
         unit, factor, unit_words = "%", factor / 100, unit_words[1:]
     if unit and unit_words[-2:-1] not in (["per"], ["/"]):

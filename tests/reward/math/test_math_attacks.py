@@ -1,11 +1,11 @@
-"""Pairs found by attack: each group is one cause, with answers on both sides of the line."""
+"""Pairs found by attack, and replies that fish for a reward; see docs/math-reward.md."""
 
 import pytest
 
 from flowzoo.reward import MathOptions, equivalence_classes, score_batch
 from tests.tables import read_tables
 
-TABLES = read_tables(__file__)
+TABLES, HACKS = read_tables(__file__), read_tables(__file__, "test_math_hacks")
 
 BARE = MathOptions(read="answer", judge="none")
 
@@ -54,3 +54,40 @@ def test_nested_sums_do_not_multiply_to_a_hang(binder, high):
 @pytest.mark.usefixtures("little_work")
 def test_a_long_gold_of_open_boxes_is_read_in_linear_time():
     assert score_batch(["5"], ["\\fbox{" * 1_000_000]).statuses == ["bad_gold"]
+
+
+@pytest.mark.parametrize(("reply", "gold"), HACKS["not_values"])
+def test_candidates_free_symbols_and_relations_are_no_values(reply, gold):
+    assert score_batch([reply], [gold]).scores == [0.0]
+
+
+@pytest.mark.parametrize("reply", HACKS["empty"])
+def test_an_empty_box_is_no_answer_and_nothing_else_is_asked(reply):
+    for read in ("auto", "strict", "lenient"):
+        options = MathOptions(read=read)
+        assert score_batch([reply], ["7"], options).scores == [0.0]
+    assert score_batch(["42 \\boxed{}"], ["42"]).statuses == ["no_answer"]
+
+
+def test_an_echo_of_the_problem_is_no_answer():
+    echo = "What is 6 times 7? The question mentions 42. I do not know."
+    assert score_batch([echo], ["42"]).scores == [0.0]
+    assert score_batch([echo], ["42"], MathOptions(read="strict")).statuses == ["no_answer"]
+
+
+@pytest.mark.parametrize(("reply", "score"), HACKS["last_box"])
+def test_the_last_box_decides(reply, score):
+    assert score_batch([reply], ["42"]).scores == [score]
+
+
+def test_a_gold_shaped_text_outside_the_box_is_not_read():
+    reply = "\\frac{1}{2} it is, 1/2, the answer is $\\frac{1}{2}$. \\boxed{3}"
+    assert score_batch([reply], ["\\frac{1}{2}"]).scores == [0.0]
+    assert score_batch([reply.replace("\\boxed{3}", "")], ["\\frac{1}{2}"]).scores == [1.0]
+    strict = MathOptions(read="strict")
+    assert score_batch([reply.replace("\\boxed{3}", "")], ["0.5"], strict).scores == [0.0]
+
+
+@pytest.mark.parametrize(("reply", "gold"), HACKS["near_misses"])
+def test_near_misses(reply, gold):
+    assert score_batch([reply], [gold]).statuses == ["different"]

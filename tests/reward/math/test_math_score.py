@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
 from flowzoo.reward.math.answer import _read_cached
-from flowzoo.reward.math.compare import Rules
 from flowzoo.reward.math.score import compare, read_gold
 from tests.tables import read_tables, shared_rows
 
@@ -204,8 +203,8 @@ DECIMALS = st.from_regex(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", fullmatch=True)
 def test_two_plain_decimals_are_compared_as_if_they_were_parsed(pair):
     answer, gold = pair[0], read_gold(pair[1], as_given=True)
     for percent in ("exact", "either"):
-        rules = Rules(percent, "required", "strict", 1)  # type: ignore[arg-type]
-        assert compare(answer, gold, rules) == compare(answer, gold._replace(plain=None), rules)
+        options = MathOptions(percent=percent, units="required", lists="strict", digits=1)  # type: ignore[arg-type]
+        assert compare(answer, gold, options) == compare(answer, gold._replace(plain=None), options)
 
 
 def test_of_a_batch_of_plain_decimals_golds_alone_are_parsed():

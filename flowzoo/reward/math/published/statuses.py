@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 from flowzoo.reward.math.answer import MAX_CHARS
 from flowzoo.reward.math.judge import status_of, sympy_pool
-from flowzoo.reward.math.plain_text import UnreadableError, plain_text
+from flowzoo.reward.math.published.plain_text import UnreadableError, plain_text
 
 PublishedStatus = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed"]
 _Verdict = PublishedStatus | tuple[str, ...]
@@ -62,32 +62,21 @@ def published_statuses(
     answers: Sequence[str | None], golds: Sequence[str], deadline: float = DEADLINE
 ) -> list[PublishedStatus]:
     """Statuses of extracted answers, as of `score_batch`; never raises on text."""
-    verdicts: dict[tuple[str, str], _Verdict] = {}
-    pairs: list[tuple[str, str]] = []
-    for answer, gold in zip(answers, golds, strict=True):
-        pair = (answer or "", gold)
-        pairs.append(pair)
-        if pair not in verdicts:
-            verdicts[pair] = _compare(*pair)
+    pairs = [(answer or "", gold) for answer, gold in zip(answers, golds, strict=True)]
+    verdicts = {pair: _compare(*pair) for pair in dict.fromkeys(pairs)}
     parts = (verdict for verdict in verdicts.values() if isinstance(verdict, tuple))
     differences = list(dict.fromkeys(chain.from_iterable(parts)))
-    decided = dict(zip(differences, _ask(differences, deadline), strict=True))
-    return [_settled(verdicts[pair], decided) for pair in pairs]
-
-
-def _settled(verdict: _Verdict, decided: dict[str, PublishedStatus]) -> PublishedStatus:
-    if not isinstance(verdict, tuple):
-        return verdict
-    statuses = (decided[difference] for difference in verdict)
-    return next((status for status in statuses if status != "equal"), "equal")
-
-
-def _ask(differences: Sequence[str], deadline: float) -> list[PublishedStatus]:
-    if not differences:
-        return []
     jobs = [json.dumps(difference).encode() for difference in differences]
-    results = sympy_pool("published.worker", "published math").run(jobs, deadline)
-    return [status_of(result) for result in results]
+    results = sympy_pool("published.worker", "published math").run(jobs, deadline) if jobs else []
+    decided = {text: status_of(result) for text, result in zip(differences, results, strict=True)}
+
+    def settled(verdict: _Verdict) -> PublishedStatus:
+        if not isinstance(verdict, tuple):
+            return verdict
+        statuses = (decided[difference] for difference in verdict)
+        return next((status for status in statuses if status != "equal"), "equal")
+
+    return [settled(verdicts[pair]) for pair in pairs]
 
 
 def _compare(answer: str, gold: str) -> _Verdict:

@@ -1,4 +1,6 @@
-"""Answers that are wrong and look right, by the cause that once paid them."""
+"""Answers that are right and were once refused, or wrong and once paid, by cause."""
+
+from typing import Any
 
 import pytest
 
@@ -7,7 +9,7 @@ from flowzoo.reward import MathOptions, score_batch
 from flowzoo.reward.math import judge as math_judge
 from tests.tables import read_tables
 
-TABLES = read_tables(__file__)
+RIGHT, WRONG = (read_tables(__file__, f"test_math_{label}") for label in ("right", "wrong"))
 
 COSTLY = [
     "|a-" * 30 + "x" + "|" * 30,
@@ -17,9 +19,22 @@ COSTLY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"), [row for rows in TABLES["answers"].values() for row in rows]
-)
+def cases(tables: dict[str, Any]) -> list[list[str]]:
+    return [row for rows in tables["answers"].values() for row in rows]
+
+
+@pytest.mark.parametrize(("gold", "answer"), cases(RIGHT))
+def test_is_paid(gold, answer):
+    assert score_batch([rf"so \boxed{{{answer}}}."], [gold]).statuses == ["equal"]
+    assert score_batch([rf"so \boxed{{{gold}}}."], [gold]).statuses == ["equal"]
+
+
+@pytest.mark.parametrize(("gold", "reply"), RIGHT["replies"])
+def test_a_reply_is_paid(gold, reply):
+    assert score_batch([reply], [gold]).statuses == ["equal"]
+
+
+@pytest.mark.parametrize(("gold", "answer"), cases(WRONG))
 def test_is_not_paid(gold, answer):
     boxed = answer if "boxed" in answer else rf"so \boxed{{{answer}}}."
     assert score_batch([boxed], [gold]).statuses == ["different"]
@@ -28,7 +43,7 @@ def test_is_not_paid(gold, answer):
 
 def test_unions_of_intervals_are_decided_without_the_judge(monkeypatch):
     monkeypatch.setattr(math_judge, "_ask", lambda pairs, deadline: 1 / 0)
-    for gold, answer in TABLES["unions"]:
+    for gold, answer in WRONG["unions"]:
         assert score_batch([answer], [gold]).statuses == ["different"]
         assert score_batch([gold], [gold]).statuses == ["equal"]
 
