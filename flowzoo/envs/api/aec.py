@@ -242,7 +242,7 @@ class WorkflowEnv(AECEnv[str, Obs, str | None]):
             )
         self._settling = True
         try:
-            with self._committed() as episode:
+            with self._completion() as episode:
                 while effects := episode.pending_effects:
                     task, judge = self.workflow.task, self.workflow.judge
                     episode.resolve(await asyncio.to_thread(resolve, task, effects, judge))
@@ -422,12 +422,12 @@ class WorkflowEnv(AECEnv[str, Obs, str | None]):
         return CountedReply(text, counts)
 
     def _settle_now(self) -> None:
-        with self._committed() as episode:
+        with self._completion() as episode:
             while effects := episode.pending_effects:
                 episode.resolve(resolve(self.workflow.task, effects, self.workflow.judge))
 
     @contextmanager
-    def _committed(self) -> Iterator[Episode]:
+    def _completion(self) -> Iterator[Episode]:
         # After a failed script only a reset helps.
         try:
             yield self.episode

@@ -195,8 +195,8 @@ def make_env(
     """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    made = make_workflow(workflow, task, **options)
-    env = WorkflowEnv(made, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    team = make_workflow(workflow, task, **options)
+    env = WorkflowEnv(team, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
 
 

@@ -99,8 +99,8 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
             repeats = turn_number and any(turn.said in message["content"] for message in chat)
             if not fits or repeats:
                 return None
-            shown = (*chat, {"role": "assistant", "content": turn.said})
-            return WorkedExample(shown, reply.strict, turn_number)
+            messages = (*chat, {"role": "assistant", "content": turn.said})
+            return WorkedExample(messages, reply.strict, turn_number)
     return None
 
 

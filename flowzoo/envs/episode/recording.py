@@ -171,18 +171,18 @@ def _settle(episode: Episode) -> EpisodeRewards:
     agents, roles = [turn.agent for turn, _ in turns], workflow.agents
     readable = [reply.strict is not None for _, reply in turns]
     unanswered = 0.0
-    if workflow.episode_reward and any(abstains(workflow, known) for known in readable):
+    if workflow.episode_reward and any(abstains(workflow, is_readable) for is_readable in readable):
         unanswered = _score(episode, None, 0.0)
     parts = [
         reward_parts(
             workflow,
             score,
-            known,
+            is_readable,
             episode.role_scores.get(turn.call),
             episode.forms.get(turn.call),
             unanswered,
         )
-        for (turn, _), known in zip(turns, readable, strict=True)
+        for (turn, _), is_readable in zip(turns, readable, strict=True)
     ]
     if workflow.credit == "rubric":
         right = (episode.role_scores.get(turn.call, 0.0) >= 1.0 for turn, _ in turns)

@@ -88,8 +88,8 @@ def replay_trace(
     turns: Sequence[Turn], effects: Sequence[Effect], done: bool, digests: bool = False
 ) -> ReplayTrace:
     """The trace of turns and effects; with `digests`, prompts are stored as hashes."""
-    shown = prompt_digest if digests else list
-    rows = [(turn.agent, turn.phase, shown(turn.messages), turn.tools) for turn in turns]
+    form = prompt_digest if digests else list
+    rows = [(turn.agent, turn.phase, form(turn.messages), turn.tools) for turn in turns]
     return ReplayTrace(rows, [effect_key(effect) for effect in effects], done)
 
 
