@@ -437,8 +437,8 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
     meanings = {answer: read_answer(answer) for answer in distinct}
     options = MathOptions()
 
-    def is_same(one: str, other: str) -> bool:
-        a, b = meanings[one], meanings[other]
+    def is_same(first: str, second: str) -> bool:
+        a, b = meanings[first], meanings[second]
         return bool(a and b and (a.text == b.text or same(a, b, options)))
 
     classes: list[list[str]] = []
@@ -469,5 +469,5 @@ def _check(
     for name, texts in (("gold", golds), ("problem", problems or ())):
         for idx, text in enumerate(texts):
             if not isinstance(text, str):
-                found = f"{type(text).__name__}: {text!r}"
-                raise UsageError(f"{name} {idx}: expected a string, got {found}.")
+                kind = f"{type(text).__name__}: {text!r}"
+                raise UsageError(f"{name} {idx}: expected a string, got {kind}.")

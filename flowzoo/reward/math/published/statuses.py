@@ -73,8 +73,8 @@ def published_statuses(
     def status(verdict: _Verdict) -> PublishedStatus:
         if not isinstance(verdict, tuple):
             return verdict
-        found = (decided[difference] for difference in verdict)
-        return next((x for x in found if x != "equal"), "equal")
+        parts = (decided[difference] for difference in verdict)
+        return next((x for x in parts if x != "equal"), "equal")
 
     return [status(verdicts[pair]) for pair in pairs]
 
