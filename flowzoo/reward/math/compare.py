@@ -166,9 +166,9 @@ def _renamings(answer: ParsedAnswer, gold: ParsedAnswer) -> Iterator[dict[str, E
         free = [name for name in free if sym(name) in terms]
     others = sorted(_letters(answer) - (letters - set(free))) if free else []
     if gold.kind in ("list", "seq") and (_labels(gold) or gold.label):
-        own, other = (_letters(x) - {item.label for item in x.items} for x in (answer, gold))
-        if len(own) == len(other) == 1 and own | other <= _PARAMETERS:
-            yield {min(own): sym(min(other))}
+        first, second = (_letters(x) - {item.label for item in x.items} for x in (answer, gold))
+        if len(first) == len(second) == 1 and first | second <= _PARAMETERS:
+            yield {min(first): sym(min(second))}
     if 0 < len(free) == len(others) <= 3 and len(free) < len(letters):
         for order in permutations(free):
             yield {name: sym(new) for name, new in zip(others, order, strict=True)}

@@ -59,8 +59,8 @@ def are_claims(items: Sequence[ParsedAnswer]) -> bool:
 
     Of these, `or` joins others than `and`; numbers may have any joint.
     """
-    words = (x.shape == "mod" or (x.node is not None and x.node.op == "sym") for x in items)
-    return len({x.label for x in items}) > 1 or all(words)
+    verdicts = (x.shape == "mod" or (x.node is not None and x.node.op == "sym") for x in items)
+    return len({x.label for x in items}) > 1 or all(verdicts)
 
 
 def leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:

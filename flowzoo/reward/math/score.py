@@ -374,7 +374,7 @@ def score_batch(
         if gold.answer is None:
             rows.append("bad_gold")
             continue
-        answer = _extracted(pred, gold, gold.answer, options) if isinstance(pred, str) else None
+        answer = _reading(pred, gold, gold.answer, options) if isinstance(pred, str) else None
         if answer is None or not answer.strip():
             rows.append("no_answer")
             continue
@@ -382,7 +382,7 @@ def score_batch(
         if pair not in outcomes:
             outcomes[pair] = compare(answer, gold, options)
         rows.append(pair)
-    settled = _settled(outcomes, options)
+    settled = _statuses(outcomes, options)
     statuses = [settled[row] if isinstance(row, tuple) else row for row in rows]
     if problems is not None:
         copied = cache(is_copied)
@@ -392,7 +392,7 @@ def score_batch(
     return Scores.of(statuses, options)
 
 
-def _extracted(
+def _reading(
     pred: str, gold: ParsedGold, meaning: ParsedAnswer, options: MathOptions
 ) -> str | None:
     # The answer of a prediction, read as the options say.
@@ -409,7 +409,7 @@ def _extracted(
     return (gold.choice and not has_box and spoken_choice(pred)) or extract(pred, "auto")
 
 
-def _settled(
+def _statuses(
     outcomes: dict[tuple[str, str], PairOutcome], options: MathOptions
 ) -> dict[tuple[str, str], MathStatus]:
     # The statuses of pairs, with the judge's verdicts on open ones.
@@ -437,8 +437,8 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
     meanings = {answer: read_answer(answer) for answer in distinct}
     options = MathOptions()
 
-    def is_same(one: str, other: str) -> bool:
-        a, b = meanings[one], meanings[other]
+    def is_same(first: str, second: str) -> bool:
+        a, b = meanings[first], meanings[second]
         return bool(a and b and (a.text == b.text or same(a, b, options)))
 
     classes: list[list[str]] = []
@@ -469,5 +469,5 @@ def _check(
     for name, texts in (("gold", golds), ("problem", problems or ())):
         for idx, text in enumerate(texts):
             if not isinstance(text, str):
-                found = f"{type(text).__name__}: {text!r}"
-                raise UsageError(f"{name} {idx}: expected a string, got {found}.")
+                kind = f"{type(text).__name__}: {text!r}"
+                raise UsageError(f"{name} {idx}: expected a string, got {kind}.")

@@ -70,13 +70,13 @@ def published_statuses(
     results = sympy_pool("published.worker", "published math").run(jobs, deadline) if jobs else []
     decided = {text: status_of(result) for text, result in zip(differences, results, strict=True)}
 
-    def settled(verdict: _Verdict) -> PublishedStatus:
+    def status(verdict: _Verdict) -> PublishedStatus:
         if not isinstance(verdict, tuple):
             return verdict
-        statuses = (decided[difference] for difference in verdict)
-        return next((status for status in statuses if status != "equal"), "equal")
+        parts = (decided[difference] for difference in verdict)
+        return next((x for x in parts if x != "equal"), "equal")
 
-    return [settled(verdicts[pair]) for pair in pairs]
+    return [status(verdicts[pair]) for pair in pairs]
 
 
 def _compare(answer: str, gold: str) -> _Verdict:
