@@ -99,7 +99,7 @@ def _rows(facts: Mapping[str, Any], holders: Sequence[object]) -> Iterator[Publi
 
 
 def _holders(config: TrainConfig) -> tuple[object, ...]:
-    """Where resolved settings are by name: a run, its options, workflow, task and algorithm."""
+    """Holders of resolved settings by name: a run, its options, workflow, task and algorithm."""
     # Rows of data are not read, so the workflow is made without them.
     unread = tuple(word for word in config.options if not word.startswith("data="))
     outline = outline_run(replace(config, options=unread))

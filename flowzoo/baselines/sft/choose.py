@@ -22,12 +22,12 @@ TRAINABLE = ("train", "pretrain")
 """Splits whose problems may be trained on."""
 
 
-@dataclass
+@dataclass(slots=True)
 class SftCounts:
     """Number of transcripts and replies that are used and left out, by reason."""
 
     episodes: int = 0
-    kept: int = 0
+    used: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     replies: int = 0
     """Replies of the kept episodes."""
@@ -42,8 +42,12 @@ class SftCounts:
 
     def plain(self) -> dict[str, Any]:
         """Plain values for a summary."""
-        left_out, replies = dict(self.left_out), dict(self.replies_left_out)
-        return vars(self) | {"left_out": left_out, "replies_left_out": replies}
+        names = {"used": "kept"}  # the key in summary.json
+        values = {names.get(name, name): getattr(self, name) for name in self.__slots__}
+        return values | {
+            "left_out": dict(self.left_out),
+            "replies_left_out": dict(self.replies_left_out),
+        }
 
 
 def read_transcripts(
@@ -77,7 +81,7 @@ def read_transcripts(
     keys = set(map(problem_key, measured))
     others = [transcript for transcript in taught if problem_key(transcript) not in keys]
     counts.left_out["measured, too"] += len(taught) - len(others)
-    counts.kept -= len(taught) - len(others)
+    counts.used -= len(taught) - len(others)
     return others, measured
 
 
@@ -131,7 +135,7 @@ def choose(
             good.append(transcript)
     chosen = best_of(good, config.best) if config.best else good
     counts.left_out["not among the best"] += len(good) - len(chosen)
-    counts.kept += len(chosen)
+    counts.used += len(chosen)
     return chosen
 
 
@@ -151,7 +155,7 @@ def best_of(transcripts: Sequence[Transcript], most: int) -> list[Transcript]:
     """Select the `most` episodes of the highest score of every problem, the first of equals."""
     counts: Counter[str] = Counter()
     chosen = set[int]()
-    for transcript in sorted(transcripts, key=lambda one: -(one.score or 0.0)):
+    for transcript in sorted(transcripts, key=lambda transcript: -(transcript.score or 0.0)):
         key = problem_key(transcript)
         counts[key] += 1
         if counts[key] <= most:
@@ -195,7 +199,7 @@ def check_rows(rows: Mapping[str, Sequence[Call]], counts: SftCounts, config: Sf
         text = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
         raise UsageError(
             f"no reply is left to teach policy {', '.join(empty)}: of "
-            f"{counts.episodes} episodes {counts.kept} were kept; left out: "
+            f"{counts.episodes} episodes {counts.used} were kept; left out: "
             f"{text or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
         )
     if config.stop_patience and not counts.held_out:

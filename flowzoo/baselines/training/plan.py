@@ -344,26 +344,26 @@ def learner_configs(
     role_kl = numbers_by_role(config.role_kl, roles, "role_kl")
     learners: dict[str, LearnerConfig] = {}
     for name in sorted(served):
-        own = algorithm.fill(of_policy(config, name))
+        settings = algorithm.fill(of_policy(config, name))
         # A weight that is not that of any of its rows would make the policy keep a reference.
         kl = {role: weight for role, weight in role_kl.items() if role in served[name]}
         learners[name] = _settings(
             LearnerConfig,
-            own,
+            settings,
             lr=rates[name].lr,
             role_lr=rates[name].roles,
             loss=_settings(
                 LossConfig,
-                own,
+                settings,
                 algorithm,
-                dual_clip=own.dual_clip or None,
-                constant=loss_constant(own, agents[name], reply),
-                kl_coef=own.kl if served[name] - kl.keys() else 0.0,
-                entropy_coef=own.entropy,
+                dual_clip=settings.dual_clip or None,
+                constant=loss_constant(settings, agents[name], reply),
+                kl_coef=settings.kl if served[name] - kl.keys() else 0.0,
+                entropy_coef=settings.entropy,
                 function=loss,
             ),
             iterations=schedule_ticks(config, len(served)),
-            updates_per_iteration=own.updates or "by_rows",
+            updates_per_iteration=settings.updates or "by_rows",
             fixed_order=config.deterministic,
             role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
             role_kl=kl,

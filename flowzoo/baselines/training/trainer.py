@@ -222,8 +222,8 @@ class Trainer:
         rows, advantages = judged.sampled.rows, judged.advantages
         works: dict[str, Callable[[], MetricRow]] = {}
         for name in run.learners:
-            own = [call.policy == name for call in rows]
-            indices = np.flatnonzero(np.logical_and(own, judged.trained)).tolist()
+            mask = np.logical_and([call.policy == name for call in rows], judged.trained)
+            indices = np.flatnonzero(mask).tolist()
             calls = [rows[index] for index in indices]
             values = advantages.values[indices].tolist()
             works[name] = partial(self.update, step, name, calls, values)

@@ -424,7 +424,7 @@ def test_chats_that_are_measured_are_not_trained_on(tmp_path):
         [chat.replies[0].messages[0]["content"] for chat in part] for part in (taught, measured)
     ]
     assert texts == [["3+4", "1+6"], ["2+5"]]
-    assert (counts.kept, counts.left_out["measured, too"]) == (2, 1)
+    assert (counts.used, counts.left_out["measured, too"]) == (2, 1)
 
 
 def test_problems_are_held_back_whole(tmp_path, played):
