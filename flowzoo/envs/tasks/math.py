@@ -605,12 +605,12 @@ class MathTask(DataTask[MathRow]):
         meta = {**where, "solution": row.solution}
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         levels = read_levels(self.level or 1, LEVELS)
         return (levels[index % len(levels)],)
 
     def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
-        [level] = self._drawn(index)
+        [level] = self._draw_key(index)
         text, gold, solution, _ = generate(int(level), rng)
         if not is_in(split, text):
             return None

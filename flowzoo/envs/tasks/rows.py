@@ -623,7 +623,7 @@ class DataTask(Task, Generic[N]):
         """The problem of a row; `where` is part of its `meta`."""
 
     @abstractmethod
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         """Options that determine the generated problem `index`: part of its key."""
 
     @abstractmethod
@@ -637,7 +637,7 @@ class DataTask(Task, Generic[N]):
 
     def _generate(self, index: int, split: str) -> Problem:
         # Draw until a problem belongs to `split` by its hash; it depends only on its key.
-        drawn = self._drawn(index)
+        drawn = self._draw_key(index)
         for number in range(self.most_draws):
             problem = self._draw(self._rng(drawn, index, split, number), index, split, number)
             if problem is not None:

@@ -535,12 +535,12 @@ class SearchTask(DataTask[QuestionRow]):
         digest = self.digest.partition(":")[0]
         return data_source(str(self.data), question_rows, digest=digest)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         levels = read_levels(self.level or 0, HOPS)
         return (levels[index % len(levels)],)
 
     def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
-        [level], world = self._drawn(index), self._world(split)
+        [level], world = self._draw_key(index), self._world(split)
         question = draw_question(world, int(level), rng)
         if not is_in(split, question.text):
             return None

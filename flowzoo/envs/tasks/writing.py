@@ -155,7 +155,7 @@ class WritingTask(DataTask[SourceRow]):
     def _of_row(self, row: SourceRow, index: int, split: str, where: RowPlace) -> Problem:
         return Problem(self.name, split, self.seed, index, row.text, "", where)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         return (self.form,)
 
     def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:

@@ -241,12 +241,12 @@ class CodeTask(DataTask[CodeRow]):
         meta = {**where, **{name: getattr(row, name) for name in names}}
         return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         levels = read_levels(self.level or 1, LEVELS)
         return (levels[index % len(levels)],)
 
     def _draw(self, rng: random.Random, index: int, split: str, number: int) -> Problem | None:
-        [level] = self._drawn(index)
+        [level] = self._draw_key(index)
         family, draft = draw(int(level), rng, self.family)
         generated = complete(draft) if is_in(split, draft.statement) else None
         if generated is None:

@@ -178,7 +178,7 @@ class Game(DataTask[BoardRow]):
             object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[BoardRow]:
-        side, columns = str(self._drawn(0)[0]), cast(Columns, self.columns)
+        side, columns = str(self._draw_key(0)[0]), cast(Columns, self.columns)
         return data_source(str(self.data), type(self).board_rows, side, columns, self.digest)
 
     @classmethod
@@ -249,7 +249,7 @@ class Game(DataTask[BoardRow]):
         instance = self.draw(rng, split)
         if instance is None or not is_in(split, instance.key):
             return None
-        where = {"source": "-".join(map(str, self._drawn(index)))}
+        where = {"source": "-".join(map(str, self._draw_key(index)))}
         return self._problem(instance, index, split, where)
 
     def _problem(
@@ -393,8 +393,8 @@ class MoveGame(Game):
                 return None
         elif "[" in items[1:]:
             return None
-        words = (match[0].upper() for match in _WORD.finditer(items))
-        moves = "".join(_WORDS.get(word, word) for word in words)
+        tokens = (match[0].upper() for match in _WORD.finditer(items))
+        moves = "".join(_WORDS.get(token, token) for token in tokens)
         return None if moves.strip(MOVES) or len(moves) > MOST_ACTIONS else written([*moves])
 
     @abstractmethod

@@ -77,7 +77,7 @@ def distances(board: str, side: int, source: int) -> list[int]:
     lengths = [-1] * len(marks)
     lengths[source] = 0
     queue = [source]
-    for cell in queue:  # which grows meanwhile
+    for cell in queue:  # which grows in the loop
         for there in around[cell].values():
             if lengths[there] < 0 and marks[there] != "#":
                 lengths[there] = lengths[cell] + 1
@@ -149,7 +149,7 @@ class PlanPathTask(MoveGame):
         check_whole("side", self.side, 3, 30)
         check_number("density", self.density, 0.0, 0.5)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         return self.side, str(self.density)
 
     @classmethod

@@ -316,7 +316,7 @@ class SokobanTask(MoveGame):
         """Inner walls."""
         return round(self.density * (self.side - 2) ** 2)
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         longest = "any" if self.longest is None else self.longest
         return self.side, self.boxes, str(self.density), longest
 

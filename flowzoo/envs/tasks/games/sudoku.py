@@ -311,7 +311,7 @@ class SudokuTask(Game):
             object.__setattr__(self, "blanks", DEFAULT_BLANKS[self.side])
         check_whole("blanks", self.blanks, 1, MOST_BLANKS[self.side])
 
-    def _drawn(self, index: int) -> tuple[int | str, ...]:
+    def _draw_key(self, index: int) -> tuple[int | str, ...]:
         return self.side, self.blanks or 0
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
