@@ -38,8 +38,9 @@ class BoundedConnection(HttpToolsProtocol):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
-        self.logger, self.front = _QUIET, self.config.app
-        assert isinstance(self.front, Front)
+        front = self.config.app
+        assert isinstance(front, Front)
+        self.logger, self.front = _QUIET, front
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._running: Any = None  # the request that is being answered, of several

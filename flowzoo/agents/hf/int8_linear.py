@@ -74,7 +74,7 @@ class Int8Linear(nn.Module):
 
     @torch.no_grad()
     def holds(self, source: nn.Linear) -> bool:
-        """Return True if levels, scales and bias are those of `source`."""
+        """Return True if levels, scales and bias equal what `source` gives."""
         if source.bias is not None and not torch.equal(
             cast(Tensor, self.bias), source.bias.float()
         ):

@@ -32,7 +32,7 @@ class Weights:
         """The model that computes; several adapters share one."""
 
     def parameters(self) -> list[nn.Parameter]:
-        """Parameters for an optimizer: those that require gradients."""
+        """Parameters that require gradients, for an optimizer."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def active(self) -> AbstractContextManager[None]:

@@ -260,11 +260,12 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     named: dict[str, list[GradientProbe]] = {}
     for row in run.rows:
         for name in (name for name in row if name.startswith("gram/")):
-            products, applied = (
-                None if gram is None else np.array(gram, np.float64)
-                for gram in (row[name]["products"], row[name].get("applied"))
+            products, applied = row[name]["products"], row[name].get("applied")
+            probe = GradientProbe(
+                row["step"],
+                np.array(products, np.float64),
+                None if applied is None else np.array(applied, np.float64),
             )
-            probe = GradientProbe(row["step"], products, applied)
             named.setdefault(name.removeprefix("gram/"), []).append(probe)
     roles = Counter(name.partition("/")[0] for name in named)
     by_title: dict[str, list[GradientProbe]] = {}

@@ -44,7 +44,7 @@ class RunPlayer:
         self._plan = run = resolve(config)
         models = policy_models(config, run.models, run.workflow.task.name, began)
         self._replicas: Any = None
-        """Engines in processes of their own, which are given weights; None: transformers."""
+        """Engines in other processes, which receive weights; None: transformers."""
         if config.engine_traits.own_weights:
             self._replicas = open_replica(config, models, run.held_out, run.replies)
             self._engines: Engines = self._replicas

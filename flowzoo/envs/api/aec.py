@@ -169,8 +169,9 @@ class WorkflowEnv(AECEnv[str, Obs, str | None]):
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {
             agent: Dict(
-                {"messages": Messages()}
-                | ({"tools": Tools()} if role in workflow.tool_roles else {})
+                {"messages": Messages(), "tools": Tools()}
+                if role in workflow.tool_roles
+                else {"messages": Messages()}
             )
             for agent, (role, _) in workflow.agents.items()
         }

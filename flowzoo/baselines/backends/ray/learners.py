@@ -118,7 +118,7 @@ class RemoteLearnerGroup:
         if len(self._workers) > 1 or shard == "full":
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
         joined: dict[str, Done] = self._ask(lambda worker: worker.join.remote(shard, meeting))[0]
-        return {name: RemoteLearner(self, name, made) for name, made in joined.items()}
+        return {name: RemoteLearner(self, name, state) for name, state in joined.items()}
 
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
         """`Done` of the first rank, once all ranks have done `work`."""
@@ -185,10 +185,10 @@ class RemoteLearnerGroup:
 class RemoteLearner:
     """Proxy in the driver of one policy's learner on all ranks of a group."""
 
-    def __init__(self, learner_group: RemoteLearnerGroup, policy: str, made: Done) -> None:
+    def __init__(self, learner_group: RemoteLearnerGroup, policy: str, state: Done) -> None:
         self._learner_group, self._policy = learner_group, policy
         self.notes: list[str]
-        self.notes, self.steps, self.lr_scale = made
+        self.notes, self.steps, self.lr_scale = state
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Update on all ranks; return the first rank's metrics."""
