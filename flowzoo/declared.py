@@ -216,6 +216,8 @@ def describe(kind: Any) -> str:
     if origin is tuple:
         count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
         return f"{count} ({describe(inside[0])} each)"
+    if isinstance(origin or kind, type) and issubclass(origin or kind, Mapping):
+        return "a table"
     return _NAMES.get(kind, "text" if kind is str else getattr(kind, "__name__", str(kind)))
 
 

@@ -98,7 +98,7 @@ class Permission:
                 f"command line does not: {effect}. {_REMEDY}"
             )
         self._has_granted = True
-        for file in files:
+        for file in files if self._line is None else ():
             self.note_own(Path(file))
 
     def note_own(self, path: Path) -> None:

@@ -187,7 +187,9 @@ def _check_ids(subject: _Subject, reference: LogProbs | None) -> None:
         )
         if reference is not None:
             expected = reference(reply.prompt_ids, reply.output_ids, subject.sampling.temperature)
-            _near(reply.logps, expected, subject.tolerance, f"{what}: log-probs and reference")
+            _expect_near(
+                reply.logps, expected, subject.tolerance, f"{what}: log-probs and reference"
+            )
 
 
 def _check_batches(subject: _Subject) -> None:
@@ -211,7 +213,9 @@ def _check_batches(subject: _Subject) -> None:
                 f"{what}: another reply, {first.text!r} and {second.text!r}; a sample may depend "
                 "on its key alone (or set same_in_any_batch=False)",
             )
-            _near(first.logps, second.logps, subject.tolerance, f"{what}: log-probs of two batches")
+            _expect_near(
+                first.logps, second.logps, subject.tolerance, f"{what}: log-probs of two batches"
+            )
 
 
 def _check_keys(subject: _Subject) -> None:
@@ -272,7 +276,9 @@ def _requests() -> list[Request]:
     ]
 
 
-def _near(first: Sequence[float], second: Sequence[float], tolerance: float, what: str) -> None:
+def _expect_near(
+    first: Sequence[float], second: Sequence[float], tolerance: float, what: str
+) -> None:
     gap = max((abs(a - b) for a, b in zip(first, second, strict=True)), default=0.0)
     _expect(gap <= tolerance, f"{what} differ by {gap:.3g}, more than {tolerance:g}")
 

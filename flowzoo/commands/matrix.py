@@ -197,10 +197,10 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
     ]
     for name in dict.fromkeys(run.cell.name for run in runs):
         lines.append(_plan_line([run for run in runs if run.cell.name == name]))
-    cells, done = len({run.cell.name for run in runs}), _finished(runs)
+    cells, done = len({run.cell.name for run in runs}), _count_finished(runs)
     lines += ["", f"{cells} cells, {len(runs)} runs, {done} finished, {workers} at a time."]
     if votes:
-        done = _finished(votes)
+        done = _count_finished(votes)
         lines.append(f"{len(votes)} evaluations of controls at equal inference, {done} finished.")
     if left := remaining_seconds(runs, workers):
         lines.append(f"Estimated time left, from finished runs: {as_time(left)}.")
@@ -228,9 +228,9 @@ def run_table(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
     from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds
 
     seeds = sorted({run.config.seed for run in runs})
-    title = f"{_finished(runs)} of {len(runs)} runs finished"
+    title = f"{_count_finished(runs)} of {len(runs)} runs finished"
     if votes:
-        title += f", {_finished(votes)} of {len(votes)} votes"
+        title += f", {_count_finished(votes)} of {len(votes)} votes"
     if left := remaining_seconds(runs, workers):
         title += f", about {as_time(left)} left"
     table = Table(title=title, title_justify="left")
@@ -259,11 +259,11 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
     episodes = f"{config.problems} x {config.samples or 'default'}"
     return (
         f"| {cell.name} | {config.model} | {policies} | {steps} | {updates} | {episodes} | "
-        f"{_finished(runs)}/{len(runs)} | {note} |"
+        f"{_count_finished(runs)}/{len(runs)} | {note} |"
     )
 
 
-def _finished(jobs: Sequence[MatrixJob]) -> int:
+def _count_finished(jobs: Sequence[MatrixJob]) -> int:
     return sum(job.state == "finished" for job in jobs)
 
 
@@ -296,7 +296,7 @@ def _line_printer(
             left = remaining_seconds(runs, workers)
             state = progress_of(job) if isinstance(job, TrainingJob) else job.state
             note = f"; {as_time(left)} left" if left else ""
-            line = f"[{_finished(jobs)}/{len(jobs)}] {job.title}: {state}{note}"
+            line = f"[{_count_finished(jobs)}/{len(jobs)}] {job.title}: {state}{note}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return tell

@@ -222,7 +222,7 @@ def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
             "(a server sets its own number format)"
         )
     expert = ScriptedPolicy(workflow)
-    has_judge = by_role.pop(JUDGE, None) is not None
+    has_judge = workflow.needs_judge and by_role.pop(JUDGE, None) is not None
     expert_map = PolicyMap(dict.fromkeys(by_role, expert), judge=expert if has_judge else None)
     expert_map.check(workflow.role_counts(), workflow.needs_judge)
 
@@ -238,7 +238,8 @@ def with_budget(
         return replace(policies, max_tokens=before["max_tokens"])
     by_role = specs_by_role(workflow, policies)
     switches = read_thinking(policies.thinking, by_role)
-    by_role.pop(JUDGE, None)  # it has a separate budget
+    if workflow.needs_judge:
+        by_role.pop(JUDGE, None)  # it has a separate budget
     models: list[ModelTraits] = []
     named = models_of(workflow, policies)
     for spec in by_role.values():
@@ -305,7 +306,7 @@ def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> 
     lengths, longest = with_default(given, roles, reply)
     sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     switches = read_thinking(policies.thinking, by_role)
-    judge = by_role.pop(JUDGE, None)
+    judge = by_role.pop(JUDGE, None) if workflow.needs_judge else None
     pairs = {role: (spec, switches[role]) for role, spec in by_role.items()}
     # An engine for every pair, and one for the judge.
     specs = [spec for spec, _ in set(pairs.values())] + ([] if judge is None else [judge])

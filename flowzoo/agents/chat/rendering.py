@@ -90,7 +90,7 @@ def _read(result: JobResult, tokenizer: object) -> list[str]:
 
 def setup() -> Callable[[bytes], bytes]:
     """Import Jinja in the worker; return the handler of jobs."""
-    _compiled("{% generation %}{{ 1 | tojson }}{% endgeneration %}").render()
+    _compile("{% generation %}{{ 1 | tojson }}{% endgeneration %}").render()
     return handle
 
 
@@ -99,7 +99,7 @@ def handle(job: bytes) -> bytes:
     pairs, texts = pickle.loads(job), list[str]()  # noqa: S301  # of the process that started this
     try:
         for template, variables in pairs:
-            texts.append(_compiled(template).render(variables))
+            texts.append(_compile(template).render(variables))
         longest = max(map(len, texts))
         fits = longest <= MOST_GROWTH * len(job) + MOST_ADDED
         answer: tuple[int, object] = (_TEXTS, texts) if fits else (_LONG, longest)
@@ -111,7 +111,7 @@ def handle(job: bytes) -> bytes:
 
 
 @lru_cache(64)
-def _compiled(template: str) -> Any:
+def _compile(template: str) -> Any:
     # With what transformers adds to Jinja for chat templates.
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, LoopControlExtension

@@ -93,7 +93,7 @@ def _from_mistral(text: str) -> str:
         return text
     if not rest.lstrip().startswith("["):
         calls = rest.split("[TOOL_CALLS]")
-        return head + "\n".join(map(_named, calls))
+        return head + "\n".join(map(_read_named_call, calls))
     row = _json_row(rest, rest.index("[") + 1, ",")
     if row is None or not row.rest.startswith("]"):
         return head + call_text(rest)
@@ -101,7 +101,7 @@ def _from_mistral(text: str) -> str:
     return head + "\n".join(calls) + row.rest[1:]
 
 
-def _named(call: str) -> str:
+def _read_named_call(call: str) -> str:
     # The newer notation: NAME[ARGS]{...}.
     match = _NAMED.match(call)
     if match is None:
@@ -118,10 +118,10 @@ def _from_llama(text: str) -> str:
     row = _json_row(body, 0, ";")
     if row is None:
         return call_text(body)
-    return "\n".join(call_text(_renamed(*pair)) for pair in row.values) + row.rest
+    return "\n".join(call_text(_rename_parameters(*pair)) for pair in row.values) + row.rest
 
 
-def _renamed(value: object, source: str) -> str:
+def _rename_parameters(value: object, source: str) -> str:
     # `parameters` as `arguments`, in the source itself, so that names given twice are seen.
     if isinstance(value, dict) and value.keys() == {"name", "parameters"}:
         name = _PARAMETERS.search(source)
@@ -343,7 +343,7 @@ class ChatTokenizer:
         special = {match[0] for match in self._special.finditer(text)}
         if text != encodable(text) or special - {OPENING, CLOSING}:
             return None
-        messages, variables = self._filled(chat, tools)
+        messages, variables = self._fill(chat, tools)
         closed = {**variables, "add_generation_prompt": False}
         parts = ReplyParts.of(text)
         replies = [self.thoughts.message(content) for content in (text, parts.answer)]
@@ -402,10 +402,8 @@ class ChatTokenizer:
         return value
 
     def _prompts(self, chats: Sequence[Chat]) -> list[TokenizedPrompt]:
-        filled = [self._filled(messages, tools) for messages, tools, _ in chats]
-        before = [
-            self._filled(turn.messages, tools) for _, tools, turn in chats if turn is not None
-        ]
+        filled = [self._fill(messages, tools) for messages, tools, _ in chats]
+        before = [self._fill(turn.messages, tools) for _, tools, turn in chats if turn is not None]
         rendered = render(self.tokenizer, [*filled, *before])
         texts, prompts = rendered[: len(chats)], iter(rendered[len(chats) :])
         starts = [
@@ -473,7 +471,7 @@ class ChatTokenizer:
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _filled(self, chat: Sequence[Message], tools: Sequence[Tool]) -> Filled:
+    def _fill(self, chat: Sequence[Message], tools: Sequence[Tool]) -> Filled:
         # Messages and variables, without special tokens.
         variables = self.variables
         if tools and self.family:

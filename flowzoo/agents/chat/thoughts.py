@@ -76,10 +76,10 @@ class ThoughtFormat:
         parts = ReplyParts.of(text)
         if not self.carrier or CLOSING not in text:
             return {"role": "assistant", "content": text}
-        return {"role": "assistant", **_written(self.carrier, *parts)}
+        return {"role": "assistant", **_write_parts(self.carrier, *parts)}
 
 
-def _written(carrier: str, thought: str, answer: str, **note: str) -> dict[str, Any]:
+def _write_parts(carrier: str, thought: str, answer: str, **note: str) -> dict[str, Any]:
     if not thought or not carrier:
         return {"content": answer}
     if carrier == "fields":
@@ -112,14 +112,14 @@ def find_thoughts(tokenizer: Any, variables: Mapping[str, Any]) -> ThoughtFormat
         UsageError: prompts open a reply with special tokens that no reply of a chat begins with.
     """
     (prompt,) = render(tokenizer, [(_ASKED, variables)])
-    plain = _whole(tokenizer, variables, _written("", "", _ANSWER))
-    carrier, opening, closing = _shown(tokenizer, variables, prompt)
+    plain = _whole(tokenizer, variables, _write_parts("", "", _ANSWER))
+    carrier, opening, closing = _find_carrier(tokenizer, variables, prompt)
     opened = prompt.rstrip().endswith(OPENING)
     if opened or closing == CLOSING:
         return ThoughtFormat(OPENING, CLOSING, opened, carrier)
     special = special_tokens(tokenizer).search
     added = _after_shared(prompt, plain).strip() if plain else ""
-    lead = _between(plain, prompt, _ANSWER)
+    lead = _opening(plain, prompt, _ANSWER)
     if closing:
         answer, opening = lead or closing, opening or added
         if closing.endswith(answer) and opening and added in ("", opening):
@@ -181,7 +181,7 @@ def _whole(tokenizer: object, variables: Mapping[str, object], reply: Mapping[st
     return text if _ANSWER in text and _NOTE not in text else ""
 
 
-def _between(text: str, prompt: str, mark: str) -> str:
+def _opening(text: str, prompt: str, mark: str) -> str:
     # What is written between the opening of a reply and its first part.
     return _after_shared(text, prompt).partition(mark)[0].strip()
 
@@ -192,15 +192,17 @@ def _after_shared(text: str, other: str) -> str:
     return text[start:]
 
 
-def _shown(tokenizer: object, variables: Mapping[str, object], prompt: str) -> tuple[str, str, str]:
+def _find_carrier(
+    tokenizer: object, variables: Mapping[str, object], prompt: str
+) -> tuple[str, str, str]:
     # Place of thoughts, and the texts around them; "" three times where none is shown.
     for carrier in ("fields", "parts"):
-        reply = _written(carrier, _THOUGHT, _ANSWER, **{_NOTE: _NOTE})
+        reply = _write_parts(carrier, _THOUGHT, _ANSWER, **{_NOTE: _NOTE})
         text = _whole(tokenizer, variables, reply)
         _, mark, rest = text.partition(_THOUGHT)
         if mark and _ANSWER in rest:
             closing = rest.partition(_ANSWER)[0].strip()
-            return carrier, _between(text, prompt, _THOUGHT), closing
+            return carrier, _opening(text, prompt, _THOUGHT), closing
     return "", "", ""
 
 

@@ -253,8 +253,12 @@ def drive_env(
         run.act(answer.completion.text)
     done = workflow_env.record() if workflow_env else foreign_record(env, run, turns, answers)
     key = f"{problem}#{sample}"
+    # An environment that was stepped before has more calls than answers.
     calls = [
-        changed_call(call, {"episode": key, **engine_fields(answers[number])})
+        changed_call(
+            call,
+            {"episode": key, **(engine_fields(answers[number]) if number in answers else {})},
+        )
         for number, call in enumerate(done.calls)
     ]
     return replace(done, episode=key, calls=tuple(calls))

@@ -119,7 +119,8 @@ class VLLMEngine:
         self.path, self.dtype = model_source(path), dtype
         texts = read_texts(self.path)
         self.tokenizer, self.stop_ids = texts.tokenizer, texts.ends
-        self.context = context or context_of(texts.config) or 2**62
+        limit = context_of(texts.config) or 2**62
+        self.context = min(context or limit, limit)
         self.version = 0
         self.gate = WeightsGate()
         self.adapters: dict[str, Adapter] = {}

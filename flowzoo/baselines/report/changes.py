@@ -258,7 +258,7 @@ def role_finding(
     rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
     losses = [
         row
-        for row in _own(rows)
+        for row in _team_changes(rows)
         if change_sign(row["from_peak"]) < 0 and row["role"] not in acquitted
     ]
     scope = (
@@ -272,7 +272,9 @@ def role_finding(
                          scope])  # fmt: skip
         if fell:
             return Finding("unknown", "Cannot tell which role explains the drop", text)
-        missed = max((_detectable(row["from_peak"]) for row in _own(rows)), default=math.inf)
+        missed = max(
+            (_detectable(row["from_peak"]) for row in _team_changes(rows)), default=math.inf
+        )
         if missed > FINE:
             text += (
                 f" A fall of less than {points(min(missed, 1.0))} points of some role is not "
@@ -293,7 +295,7 @@ def role_finding(
     return Finding(level, title, " ".join(parts), "loss", worst)
 
 
-def _own(rows: Sequence[Facts]) -> list[Facts]:
+def _team_changes(rows: Sequence[Facts]) -> list[Facts]:
     # The own accuracy of a checker depends on the replies that it judges: `checkers` tests it.
     opening = {row["role"] for row in rows if row["measure"] == "opening"}
     return [

@@ -67,7 +67,7 @@ def diagnose(
         return asdict(_healthy(run, facts, findings))
     role = _role(run, facts, bad)
     before, after = _window(run, facts, bad)
-    what = _what(run, facts, bad, before, after)
+    what = _describe_end(run, facts, bad, before, after)
     explained = facts.get("why")
     return asdict(
         Diagnosis(
@@ -134,7 +134,9 @@ def _window(run: RunData, facts: Facts, bad: Sequence[Finding]) -> tuple[int, in
     return 0, len(run.steps) - 1
 
 
-def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after: int) -> str:
+def _describe_end(
+    run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after: int
+) -> str:
     means = run.scores.mean(axis=1)
     end = f"{percent(float(means[-1]))} at the end"
     codes = [finding.code for finding in bad]

@@ -146,7 +146,7 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
         f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
         "without variance and no gradient: "
     )
-    lost = _lost(run, scores)
+    lost = _describe_loss(run, scores)
     if lost:
         return [Finding("warn", title, text + lost)]
     if run.pays:
@@ -163,7 +163,7 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     return [Finding(level, title, text)]
 
 
-def _lost(run: RunData, scores: Sequence[float]) -> str:
+def _describe_loss(run: RunData, scores: Sequence[float]) -> str:
     earlier = [row["reward/mean"] for row in run.rows if is_finite(row.get("reward/mean"))]
     windows = [sum(earlier[end - 3 : end]) / 3 for end in range(3, len(earlier) + 1)]
     now = sum(scores[-3:]) / len(scores[-3:]) if scores else math.nan

@@ -24,7 +24,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
                 f"{there}"
             )
         refuse_evaluation(path, f"`flowzoo report {path}` alone writes its page")
-        below = list(_below(path, MAX_DEPTH))
+        below = list(_find_runs(path, MAX_DEPTH))
         runs = [folder for folder in below if not is_evaluation(folder)]
         if not runs:
             other = f" (only evaluations, {len(below)})" if below else ""
@@ -39,7 +39,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
 
 def find_evaluations(paths: Iterable[Path]) -> list[Path]:
     """Folders of evaluations below `paths`, which a report of runs leaves out."""
-    below = (folder for path in paths if path.is_dir() for folder in _below(path, MAX_DEPTH))
+    below = (folder for path in paths if path.is_dir() for folder in _find_runs(path, MAX_DEPTH))
     return [folder for folder in dict.fromkeys(below) if is_evaluation(folder)]
 
 
@@ -54,10 +54,10 @@ def read_runs(paths: Iterable[Path]) -> list[RunData]:
     ]
 
 
-def _below(folder: Path, levels: int) -> Iterator[Path]:
+def _find_runs(folder: Path, levels: int) -> Iterator[Path]:
     # A run holds no other.
     if (folder / "run.json").is_file():
         yield folder
     elif levels:
         for child in sorted(path for path in folder.iterdir() if path.is_dir()):
-            yield from _below(child, levels - 1)
+            yield from _find_runs(child, levels - 1)

@@ -242,7 +242,7 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
 
 
 @iterate.register(BatchedSpace)
-def _each(space: BatchedSpace, items: Any) -> Iterator[Any]:
+def _iterate_batch(space: BatchedSpace, items: Any) -> Iterator[Any]:
     # Gymnasium passes a batch with the batch's space, SuperSuit with an item's space.
     if space.contains(items) and len(items):
         raise TypeError(f"expected a batch of items of {space!r}, got one item: {items!r:.60}")

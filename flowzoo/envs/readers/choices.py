@@ -136,7 +136,7 @@ def read_choice(text: str, count: int) -> int | None:
         return None if _denies(text, named, box, count) else box
     whole = _BARE.fullmatch(named) or _ALONE.fullmatch(named)
     if whole is not None:
-        return _within(whole[1], count)
+        return _read_number(whole[1], count)
     if DOUBT.search(named):
         return None
     return _read_statement(sentences(named), count)
@@ -149,7 +149,7 @@ def _read_box(text: str, count: int) -> int | None:
         return None
     named = _mark_numbers(prose(content), count)
     match = re.fullmatch(r"(?:number )?(\d{1,4})\.?", named) or re.fullmatch(rf"{_T}\.?", named)
-    return _within(match[1], count) if match and named.isprintable() else None
+    return _read_number(match[1], count) if match and named.isprintable() else None
 
 
 def _denies(text: str, statement: str, box: int, count: int) -> bool:
@@ -240,7 +240,7 @@ def _only(parts: list[str], count: int) -> int | None:
         return None
     first, last = _OPENING.match(parts[0]), _ALONE.fullmatch(parts[-1])
     match = first or _ALONE.fullmatch(parts[0]) or last
-    return _within(match[1], count) if match else None
+    return _read_number(match[1], count) if match else None
 
 
 def _numbers(part: str) -> set[int]:
@@ -248,7 +248,7 @@ def _numbers(part: str) -> set[int]:
     return {int(number) for match in re.finditer(_T, part) for number in match[1].split(",")}
 
 
-def _within(number: str, count: int) -> int | None:
+def _read_number(number: str, count: int) -> int | None:
     return (
         int(number) if number.isascii() and number.isdigit() and 1 <= int(number) <= count else None
     )

@@ -72,7 +72,7 @@ def _read_labeled(reply: str, word: str) -> list[str]:
     matches = [label for label in labels if not _is_comment(reply, label)]
     ends = [match.start() for match in matches[1:]] + [len(reply)]
     texts = (
-        _plain(match[1]) or _below(reply[match.end() : end])
+        _plain(match[1]) or _first_paragraph(reply[match.end() : end])
         for match, end in zip(matches, ends, strict=False)
     )
     return [text for text in texts if text and not _FORM.fullmatch(text)]
@@ -83,7 +83,7 @@ def _is_comment(reply: str, label: re.Match[str]) -> bool:
     return label[0].lstrip().startswith("#") and reply.count("```", 0, label.start()) % 2 == 1
 
 
-def _below(rest: str) -> str:
+def _first_paragraph(rest: str) -> str:
     """The first paragraph below a label, on one line; nothing if it is a program."""
     lines = rest.strip("\r\n \t").splitlines()
     if lines and lines[0].lstrip().startswith(("```", "~~~", "def ", "#", ">>>")):

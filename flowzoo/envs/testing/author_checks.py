@@ -178,7 +178,7 @@ def check_yields(workflow: Workflow) -> None:
             source: Any = node
             fault = ""
             if isinstance(node, ast.Expr):
-                fault = _dropped(node.value, cls)
+                fault = _find_dropped_yield(node.value, cls)
             elif isinstance(node, (ast.For, ast.comprehension)) and _is_set(node.iter):
                 fault, source = f"{ast.unparse(node.iter)} is a set, {SET}", node.iter
             elif isinstance(node, ast.Try) and _catches_end(node):
@@ -223,7 +223,7 @@ def _is_set(value: ast.expr) -> bool:
     return isinstance(value, (ast.Set, ast.SetComp)) or called in ("set", "frozenset")
 
 
-def _dropped(value: ast.expr, cls: type) -> str:
+def _find_dropped_yield(value: ast.expr, cls: type) -> str:
     # What is wrong with an expression whose value is dropped; empty: nothing.
     call = value.elt if isinstance(value, ast.ListComp) else value
     call = call.elts[0] if isinstance(call, (ast.List, ast.Tuple)) and call.elts else call

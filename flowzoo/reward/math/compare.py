@@ -68,7 +68,7 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool 
     if a.unit != b.unit and a.unit and b.unit and options.units != "ignored":
         a, b = _in_basic_units(a, b), _in_basic_units(b, a)
     if {a.shape, b.shape} == {"", "-"}:
-        a, b = _signed(a, b), _signed(b, a)
+        a, b = _sign_change(a, b), _sign_change(b, a)
     is_factor = a.shape != b.shape and "multiple" in (a.unit, b.unit)
     if is_factor or {a.shape, b.shape} == {"+", "-"}:  # an increase and a decrease
         return False
@@ -87,7 +87,7 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool 
     return verdict
 
 
-def _signed(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
+def _sign_change(change: ParsedAnswer, other: ParsedAnswer) -> ParsedAnswer:
     # A decrease as a negative number, if `other` is one: a loss of 5 dollars is -5 dollars.
     if change.shape != "-" or change.node is None or not (other.node and has_minus(other.node)):
         return change

@@ -166,7 +166,7 @@ def whole_key(leaf: ParsedAnswer) -> str:
 _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7f]|\d\.\d|mod")
 
 
-def _converted(answer: str, gold: str) -> str:
+def _convert_unit(answer: str, gold: str) -> str:
     # Key of the number of a quantity in another unit than the gold's, `3 m` for 300 cm; else empty.
     given, reference = read_answer(answer), read_answer(gold)
     if given is None or reference is None or not given.unit or not reference.unit:
@@ -182,7 +182,7 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
     # Numbers, letters and choices are never copies.
     if answer == gold:
         return False
-    if (number := _converted(answer, gold)) and number in formulas_in(problem).numbers:
+    if (number := _convert_unit(answer, gold)) and number in formulas_in(problem).numbers:
         return True
     if _OPERATION.search(answer) is None:
         return False

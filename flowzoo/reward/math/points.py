@@ -43,7 +43,7 @@ class ProbePoint(NamedTuple):
         """Real and imaginary part of the symbol `name`."""
         if name in self.fixed:
             return self.fixed[name], Fraction(0)
-        return _drawn(name, self.salt, self.signs, self.size)
+        return _draw_value(name, self.salt, self.signs, self.size)
 
     def real(self, name: str) -> Fraction:
         """The symbol's value at a real point."""
@@ -51,7 +51,7 @@ class ProbePoint(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _drawn(name: str, salt: int, signs: Signs, size: float) -> tuple[Fraction, Fraction]:
+def _draw_value(name: str, salt: int, signs: Signs, size: float) -> tuple[Fraction, Fraction]:
     rng = random.Random(zlib.crc32(name.encode("utf-8", "surrogatepass")) * 64 + salt)
     length = rng.uniform(0.45, 1.75)
     if signs == "complex":

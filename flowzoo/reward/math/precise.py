@@ -116,7 +116,7 @@ def integral(
             apart = value
             if method == _METHODS[0][0]:
                 apart = context.quad(
-                    integrand, _parted(context, ends), method=method, maxdegree=degree
+                    integrand, _part_interval(context, ends), method=method, maxdegree=degree
                 )
             is_same = abs(value - apart) <= _ROUGH * max(abs(value), 1)
             return value if is_same and is_seen else None
@@ -127,7 +127,7 @@ def integral(
     return None
 
 
-def _parted(context: Any, ends: Sequence[Any]) -> list[Any]:
+def _part_interval(context: Any, ends: Sequence[Any]) -> list[Any]:
     # The ends and a point off the middle: both halves of an odd function may diverge.
     low, high = ends
     uneven = context.mpf(5) / 13

@@ -88,7 +88,7 @@ def kink_points(all_edges: list[ExprNode], base: ProbePoint) -> Iterator[ProbePo
         for edge in all_edges:
             if name in symbols(edge):
                 roots.update(_zeros(edge, name, base))
-        for at in _between(sorted(roots)):
+        for at in _points_beside(sorted(roots)):
             count += 1
             if count > _MOST_POINTS:
                 return
@@ -101,7 +101,7 @@ def _fraction(value: float) -> Fraction:
     return short if abs(float(short) - value) <= 1e-4 * abs(value) else Fraction(value)
 
 
-def _between(roots: list[float]) -> list[float]:
+def _points_beside(roots: list[float]) -> list[float]:
     if not roots:
         return []
     width = max(roots[-1] - roots[0], abs(roots[0]), abs(roots[-1]), 1.0)
@@ -239,7 +239,7 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
         return _same_cells(a, b)
     letters = symbols(a, b)
     if not letters:
-        return _at(a, b, COMPLEX[0])
+        return _agree_at(a, b, COMPLEX[0])
     if "@" in a.key or "@" in b.key:
         # A letter that is a function on one side and a factor on the other counts as a factor.
         factors = (applied_letters(a) | applied_letters(b)) & letters
@@ -258,7 +258,7 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
 def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
     if len({any(name == "0^" for name, _ in _bends(x)) for x in (a, b)}) > 1:
         return None  # a power of 0, which is 1 at a single point
-    verdicts = [_at(a, b, point) for point in points_beyond(a, b)]
+    verdicts = [_agree_at(a, b, point) for point in points_beyond(a, b)]
     if False in verdicts:
         return False
     return True if all(verdicts[:1]) else None  # the second may leave the real numbers
@@ -366,7 +366,7 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
             continue
         apart = abs(x.value - y.value) / (max(abs(x.value), abs(y.value)) or 1)
         is_sharp = x.is_sharp and y.is_sharp
-        if (apart > _APART and is_sharp) or (apart > _NEAR and _at(a, b, point) is False):
+        if (apart > _APART and is_sharp) or (apart > _NEAR and _agree_at(a, b, point) is False):
             return False
         (close if apart <= _NEAR and is_sharp else unclear).append(point)
     real = [point for point in close if point.is_real]
@@ -374,7 +374,7 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
     first = [*real[:1], *other[:1], *real[1:2], *other[1:2]]
     confirmed, decided = 0, len(close)
     for point in chain(first[:2], unclear[:6], first[2:]):
-        verdict = _at(a, b, point)
+        verdict = _agree_at(a, b, point)
         if verdict is False:
             return False
         confirmed += bool(verdict)
@@ -385,7 +385,7 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
     return None
 
 
-def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
+def _agree_at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
     # True if the two have one value at a point: exactly, or at growing precision.
     if point.is_real:
         fixed = {name: num(point.real(name)) for name in symbols(a, b)}
@@ -451,7 +451,7 @@ def _agree_in_steps(
         tested = chain(NEAR, WIDE, near, whole_points(letters, frozenset()))
         needed = 12
     for point in tested:
-        verdict = _at(a, b, point)
+        verdict = _agree_at(a, b, point)
         if verdict is False:
             return False
         decided += bool(verdict)

@@ -71,7 +71,7 @@ def builder_form(source: MathTokens) -> str | None:
         elif token.text != ",":
             break
     idle = _idle_braces(tokens, source.partner)
-    texts = [_renamed(token, bound) for token in tokens]
+    texts = [_rename_bound(token, bound) for token in tokens]
     texts[bar] = "|"
     return " ".join(text for idx, text in enumerate(texts) if idx not in idle)
 
@@ -286,7 +286,7 @@ class _Reader(TokenCursor):
     def text(self, start: int, end: int, bound: Mapping[str, str]) -> str:
         """The text of an atom, with its bound letters renamed."""
         places = (idx for idx in range(start, end) if idx not in self.idle)
-        return " ".join(_renamed(self.tokens[idx], bound) for idx in places)
+        return " ".join(_rename_bound(self.tokens[idx], bound) for idx in places)
 
 
 def _idle_braces(tokens: Sequence[MathToken], partner: Sequence[int]) -> set[int]:
@@ -300,7 +300,7 @@ def _idle_braces(tokens: Sequence[MathToken], partner: Sequence[int]) -> set[int
     return {*opened, *(idx + 2 for idx in opened)}
 
 
-def _renamed(token: MathToken, bound: Mapping[str, str]) -> str:
+def _rename_bound(token: MathToken, bound: Mapping[str, str]) -> str:
     if token.kind == "t":
         return " ".join(bound.get(word, word) for word in token.text.split())
     if token.text in bound or token.kind != "w" or is_function(token.text):

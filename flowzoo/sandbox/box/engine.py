@@ -251,7 +251,7 @@ class SandboxEngine:
                 trouble = str(error)
                 if boxes.started + checkers.started == starts:  # the others did not start either
                     for other in self._turns.drain():
-                        self._settle(*other, _lost(trouble), {})
+                        self._settle(*other, _failed_cases(trouble), {})
                 break
             except BoxError as error:
                 failures += 1
@@ -266,7 +266,7 @@ class SandboxEngine:
                     facts["test_failed"] = True  # another box would not help
                 self._settle(batch, work, cases, facts)
                 return
-        self._settle(batch, work, _lost(trouble), {"retried": True})
+        self._settle(batch, work, _failed_cases(trouble), {"retried": True})
 
     def _settle(
         self, batch: ProgramBatch, work: ProgramJob, cases: list[Case], facts: dict[str, Any]
@@ -280,7 +280,7 @@ class SandboxEngine:
             self._loop.call_soon_threadsafe(self._batches.discard, batch)
 
 
-def _lost(trouble: str) -> list[Case]:
+def _failed_cases(trouble: str) -> list[Case]:
     return [Case("SE", trouble[:1000])]
 
 

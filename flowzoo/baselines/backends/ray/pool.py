@@ -109,7 +109,7 @@ class RolloutPool:
         with self._turn:
             batch = self._schedule.add([(plan, jobs) for jobs in work])
         try:
-            self._until(lambda: batch.finished or batch.error is not None)
+            self._work_until(lambda: batch.finished or batch.error is not None)
         finally:
             with self._turn:
                 self._schedule.remove(batch)
@@ -148,7 +148,7 @@ class RolloutPool:
                 self._load(worker, newest)
             return not late and proved() > 0
 
-        self._until(done)
+        self._work_until(done)
         return proved()
 
     def stop(self) -> None:
@@ -157,7 +157,7 @@ class RolloutPool:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _until(self, done: Callable[[], bool]) -> None:
+    def _work_until(self, done: Callable[[], bool]) -> None:
         """Carry out calls, or wait while another thread does, until `done`."""
         while True:
             with self._turn:

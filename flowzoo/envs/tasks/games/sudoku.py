@@ -113,11 +113,11 @@ def _array(text: str) -> np.ndarray:
 
 @cache
 def _compile() -> None:
-    names = ("_below", "_flip", "_free", "_size", "_pick", "_fits", "_count", "_dig")
+    names = ("_draw_number", "_flip", "_free", "_size", "_pick", "_fits", "_count", "_dig")
     compile_in(globals(), names)
 
 
-def _below(stream: np.ndarray, limit: int) -> np.int64:
+def _draw_number(stream: np.ndarray, limit: int) -> np.int64:
     """The next number of a SplitMix64 stream, (1,) uint64, reduced to 0..limit-1."""
     stream[0] += np.uint64(0x9E3779B97F4A7C15)
     state = stream[0]
@@ -206,7 +206,7 @@ def _count(
         if bits == 0:
             depth -= 1
             continue
-        for _ in range(_below(stream, _size(bits))):
+        for _ in range(_draw_number(stream, _size(bits))):
             bits &= bits - 1
         bit = bits & -bits
         choices[depth] ^= bit
@@ -226,7 +226,7 @@ def _dig(grid: np.ndarray, side: int, blanks: int, stream: np.ndarray) -> int:
     for position in range(size):
         if blanks == 0:
             break
-        other = position + _below(stream, size - position)
+        other = position + _draw_number(stream, size - position)
         order[position], order[other] = order[other], order[position]
         cell = order[position]
         digit = grid[cell]

@@ -189,7 +189,7 @@ class _Reader:
         if name in _DROPPED or name in _FONTS or name in _ACCENTS or name in _WITH_ARGUMENTS:
             arguments = [self.argument() for _ in range(count)]
             if None not in arguments:
-                return _filled(name, [text for text in arguments if text is not None])
+                return _fill_command(name, [text for text in arguments if text is not None])
             self.at = start
         return _bare(name)
 
@@ -227,18 +227,18 @@ def _bare(name: str) -> str:
     return _SYMBOLS.get(name) or _TEMPLATES.get(name, "")
 
 
-def _filled(name: str, arguments: list[str]) -> str:
+def _fill_command(name: str, arguments: list[str]) -> str:
     if name in _DROPPED:
         return ""
     if name in _FONTS:
-        return "".join(_styled(char, _FONTS[name]) for char in arguments[0])
+        return "".join(_style_letter(char, _FONTS[name]) for char in arguments[0])
     if name in _ACCENTS:
         plain = arguments[0].strip().replace("ı", "i").replace("ȷ", "j")
         return "".join(unicodedata.normalize("NFC", char + _ACCENTS[name]) for char in plain)
     return _WITH_ARGUMENTS[name] % tuple(arguments)
 
 
-def _styled(char: str, font: str) -> str:
+def _style_letter(char: str, font: str) -> str:
     """A letter in a mathematical font; Unicode had some of them before it had the fonts."""
     if not (char.isascii() and char.isalpha()):
         return char

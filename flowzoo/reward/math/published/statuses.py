@@ -150,13 +150,13 @@ def _mathd(text: str) -> str:
         text = values[0]
     if _ROOT_OF_NOTHING.search(text):
         raise UnreadableError
-    text = _braced(_ROOT.sub(r"\\sqrt{\1}", text).replace(" ", ""))
+    text = _add_braces(_ROOT.sub(r"\\sqrt{\1}", text).replace(" ", ""))
     text = "\\frac{1}{2}" if text == "0.5" else text
     ratio = _RATIO.fullmatch(text)
     return f"\\frac{{{ratio[1]}}}{{{ratio[2]}}}" if ratio else text
 
 
-def _braced(text: str) -> str:
+def _add_braces(text: str) -> str:
     """`text` with braces around both parts of a fraction without them."""
     head, *parts = text.split("\\frac")
     written = [head]

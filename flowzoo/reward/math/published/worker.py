@@ -48,14 +48,14 @@ def setup() -> Callable[[bytes], bytes]:
 def handle(job: bytes) -> bytes:
     """Return `1` if sympy simplifies a difference to 0, else `0`."""
     try:
-        return b"1" if sympy.simplify(_parsed(json.loads(job))) == 0 else b"0"
+        return b"1" if sympy.simplify(_parse_value(json.loads(job))) == 0 else b"0"
     except MemoryError:
         raise
     except Exception:  # sympy raises many kinds on what is no expression
         return b"0"
 
 
-def _parsed(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     code = stringify_expr(text.replace("^", "**"), {}, dict(_NAMES), _RULES)
     return _value(ast.parse(code, mode="eval").body)
 
@@ -70,11 +70,11 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name) and isinstance(_NAMES[node.id], sympy.Basic):
         return _NAMES[node.id]
     if isinstance(node, ast.Call) and not node.keywords:
-        return _called(node)
+        return _call_maker(node)
     raise ValueError(f"no expression: {ast.dump(node)}")
 
 
-def _called(node: ast.Call) -> Any:
+def _call_maker(node: ast.Call) -> Any:
     if isinstance(node.func, ast.Name) and node.func.id in _MAKERS:
         constants = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
         if len(constants) == len(node.args):
