@@ -22,6 +22,7 @@ from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import cache_folder, file_digest, read_toml, replace_text
 
 TRUST = "--trust"
+_NO_TRUST = "--no-trust"
 """Option of the commands that read files which can name code."""
 _REMEDY = f"If you trust it, repeat the command with {TRUST}"
 
@@ -38,7 +39,8 @@ class Permission:
     def of(self, line: Sequence[str]) -> Iterator[None]:
         """Refuse in this block code that `line`, a command line, does not name."""
         before = self._line, self._texts, self._is_command, self._has_granted
-        self._line, self._texts = None if TRUST in line else line, {}
+        is_trusted = [word for word in line if word in (TRUST, _NO_TRUST)][-1:] == [TRUST]
+        self._line, self._texts = None if is_trusted else line, {}
         self._is_command, self._has_granted = True, False
         try:
             yield

@@ -71,7 +71,7 @@ def print_moved(
 
 
 def remarks(episode: Episode, phase: int) -> list[str]:
-    """Indented lines about the programs, searches and verdicts after the replies of `phase`."""
+    """Lines about the programs, searches and verdicts that followed the replies of `phase`."""
     # Without runs on tests: some of them are ground truth.
     turns = [turn for turn in episode.turns if turn.phase == phase]
     later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
@@ -90,6 +90,10 @@ def remarks(episode: Episode, phase: int) -> list[str]:
         elif isinstance(effect, Judge) and isinstance(result, JudgeResult):
             verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
             lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")
+    return lines
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
     return [f"  {printable(line, SHORT)}" for line in lines]
 
 
@@ -183,13 +187,13 @@ def print_new(
         printed = 1
     for turn, reply in turns[printed - 1 :]:
         if turn.slot == 0 and turn.phase > 0:
-            _print_lines(remarks(episode, turn.phase - 1), "dim italic", out)
+            _print_lines(_indent(remarks(episode, turn.phase - 1)), "dim italic", out)
         _print_turn(episode, turn, reply, out, prompts)
         print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out, pace)
         printed += 1
     if episode.done and printed == len(turns) + 1:
         if episode.turns:
-            _print_lines(remarks(episode, episode.turns[-1].phase), "dim italic", out)
+            _print_lines(_indent(remarks(episode, episode.turns[-1].phase)), "dim italic", out)
         _print_lines([verdict(episode)], f"bold {end_color(episode)}", out)
         if episode.finished().facts:
             _print_lines([printable(facts_line(episode))], "dim", out)
@@ -323,13 +327,15 @@ def picture_lines(episode: Episode) -> list[TextLine]:
     add(printable(episode.problem.text), "plain")
     for turn in episode.turns:
         if turn.slot == 0 and turn.phase > 0:
-            lines += [TextLine(line, "dim") for line in remarks(episode, turn.phase - 1)]
+            lines += [TextLine(x, "dim") for x in _indent(remarks(episode, turn.phase - 1))]
         add("", "plain")
         add(turn.agent, role_color(episode, turn.agent))
         add(printable(turn.said) if turn.reply else "…", "plain" if turn.reply else "dim", "  ")
     if episode.done:
         if episode.turns:
-            lines += [TextLine(line, "dim") for line in remarks(episode, episode.turns[-1].phase)]
+            lines += [
+                TextLine(x, "dim") for x in _indent(remarks(episode, episode.turns[-1].phase))
+            ]
         add("", "plain")
         add(verdict(episode), end_color(episode))
         add(printable(facts_line(episode)), "dim")

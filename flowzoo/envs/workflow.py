@@ -15,7 +15,6 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from flowzoo.declared import fits
 from flowzoo.envs.script import (
     JUDGE,
     Grade,
@@ -387,8 +386,12 @@ class Workflow:
         raise UsageError(f"{fault}: {', '.join(tasks_of(cls.kinds))}.")
 
     def _check_range(self) -> None:
-        scores = self.score_range
-        if not (fits(scores, tuple[float, float]) and -math.inf < scores[0] < scores[1] < math.inf):
+        try:
+            low, high = self.score_range
+            is_range = -math.inf < low < high < math.inf
+        except (TypeError, ValueError):
+            is_range = False
+        if not is_range:
             raise UsageError(
                 f"{self.name}: score_range must be two finite numbers, the lowest score and the "
                 f"highest, got {self.score_range!r}."

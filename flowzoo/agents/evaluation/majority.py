@@ -76,9 +76,6 @@ def read_summary(path: Path) -> dict[str, Any]:
     for needed in ("protocol", "calls"):  # a training run's has no calls
         if not isinstance(summary, dict) or needed not in summary:
             raise DataError(f"{file} is no summary of `flowzoo eval`: it has no {needed}")
-    judge = summary.get("judge", {})
-    if "truths" in judge:  # its earlier name
-        judge["compared"] = judge.pop("truths")
     return summary
 
 

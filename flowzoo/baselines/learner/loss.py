@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flowzoo.baselines.learner.config import LossConfig
 from flowzoo.envs.records import Call
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, UsageError
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
@@ -122,6 +122,9 @@ def policy_loss(
         drawn = torch.where(mask, logps - sampler_logps, 0.0)
         _check_finite(drawn.sum(-1), "log-prob")
     kl = None
+    has_kl = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
+    if reference_logps is None and has_kl:
+        raise UsageError("the weight of KL is not 0: `reference_logps` are needed.")
     if reference_logps is not None:
         kl = _reference_kl(drawn, torch.where(mask, reference_logps - logps, 0.0), config)
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl

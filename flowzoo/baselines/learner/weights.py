@@ -93,6 +93,10 @@ class FrozenWeights(Weights):
         """Context of the weights, which never change."""
         return self._start
 
+    def save(self, folder: Path | None) -> None:
+        """Refuse."""
+        raise UsageError(f"a frozen policy is not saved, but {folder} was to hold one.")
+
     def state(self, *, keep: bool = True) -> dict[str, Tensor]:
         """Return an empty map: nothing is trained."""
         return {}

@@ -22,7 +22,7 @@ from flowzoo.baselines.run.reading import RunData, like_path, run_label
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.finished import FinishedRun, open_finished, read_finished
 from flowzoo.envs import EpisodeRecord
-from flowzoo.errors import FlowzooError, check_choice
+from flowzoo.errors import FlowzooError, UsageError, check_choice
 from flowzoo.files import read_json, write_json
 from flowzoo.permission import PERMISSION
 
@@ -48,6 +48,8 @@ def match_control(
     # A workflow of four calls is not compared with one call: the control's last policy answers
     # every held-out problem k times and the answers vote, with k such that this costs as many calls
     # as an episode of the workflow, and once more for as many output tokens.
+    if not matches:
+        raise UsageError(f"match: expected one or several of {', '.join(MATCHES)}, got none")
     for match in matches:
         check_choice("match", match, MATCHES)
     single, team = read_finished(control), read_finished(workflow)

@@ -26,7 +26,8 @@ def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
     """Pairs of a cell with shared and one with isolated policies that differ in nothing else."""
 
     def base_settings(cell: CellData) -> dict[str, object]:
-        return {name: cell.settings[name] for name in cell.settings.keys() - _NOT_COMPARED}
+        settings = cell.settings.items()
+        return {k: v for k, v in settings if k not in _NOT_COMPARED and v is not None}
 
     return [
         (cell, other)

@@ -6,6 +6,7 @@ no error rate here, and no cause.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from flowzoo.errors import UsageError
-from flowzoo.files import read_rows
 
 STEPS = ("_step", "step", "global_step", "train/global_step")
 SCORES = ("eval_accuracy", "eval/accuracy", "eval_reward", "eval/reward", "reward", "train/reward")
@@ -29,16 +29,35 @@ CLEAR = 3.0
 """Standard errors, of values about their level, that a fall must have."""
 
 
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines; a last line that is cut short is left out."""
+    rows: list[dict[str, Any]] = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--log {file} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif number < len(lines):
+            raise UsageError(
+                f"--log {file}, line {number}: expected one JSON object a line, as trainers log "
+                f"metrics, got {line[:60]!r}"
+            )
+    return rows
+
+
 def log_lines(file: Path) -> list[str]:
     """Say in lines what the log in a file shows.
 
     Raises:
-        DataError: a line is no JSON object; the message names it.
-        UsageError: there is no such file, or it has no score with enough values.
+        UsageError: it is no file of JSON lines, or has no score with enough values.
     """
-    if not file.is_file():
-        raise UsageError(f"--log {file} cannot be read: expected a file of JSON lines")
-    rows = read_rows(file, dict[str, Any], "one JSON object a line, as trainers log metrics")
+    rows = read_log(file)
     name = next((name for name in SCORES if len(_course(rows, name)) > 2 * WINDOW), None)
     if name is None:
         raise UsageError(

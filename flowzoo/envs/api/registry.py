@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
-from functools import partial
 from typing import Any
 
 from flowzoo.errors import FlowzooError, OptionError, UsageError, unknown
@@ -106,7 +105,7 @@ def _complete(setting: str, value: Any) -> Any:
     computed = value.role_counts is not Workflow.role_counts
     if not (computed or (isinstance(getattr(value, "roles", None), Mapping) and value.roles)):
         raise UsageError(f'{setting} has no roles: set roles = {{"role": 1}}.')
-    if value.play is Workflow.play:
+    if value.play is Workflow.play and value.script is Workflow.script:
         raise UsageError(f"{setting} has no play(): define the workflow's script there.")
     return value
 
@@ -182,9 +181,15 @@ def _class_of(kind: object) -> Any:
     )
 
 
-def make_env(
-    workflow: object,
-    task: object = None,
+def make_env(workflow: object, task: object = None, **options: Any) -> Any:
+    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
+    return _open(workflow, task, **options)
+
+
+def _open(
+    kind: object,
+    task: object,
+    /,
     *,
     split: str = "train",
     max_cycles: int | None = None,
@@ -192,11 +197,10 @@ def make_env(
     guard: bool = True,
     **options: Any,
 ) -> Any:
-    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    team = make_workflow(workflow, task, **options)
-    env = WorkflowEnv(team, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    workflow = make_workflow(kind, task, **options)
+    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
 
 
@@ -206,11 +210,17 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     `env(task=..., **options)` is guarded, `raw_env` is not. Their signatures list every option
     of the workflow; options of the task (`level`, `data` …) are accepted too.
     """
-    functions = partial(make_env, kind), partial(make_env, kind, guard=False)
-    for function, what in zip(functions, ("guarded", "unguarded"), strict=True):
+
+    def env(task: object = None, **options: Any) -> Any:
+        return _open(kind, task, **options)
+
+    def raw_env(task: object = None, **options: Any) -> Any:
+        return _open(kind, task, guard=False, **options)
+
+    for function, what in ((env, "guarded"), (raw_env, "unguarded")):
         function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."
         function.__signature__ = _signature(kind)  # type: ignore[attr-defined]
-    return functions
+    return env, raw_env
 
 
 def _signature(kind: Any) -> inspect.Signature:

@@ -135,8 +135,9 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         if self.player is not None:
             return self.player.reply(core.episode, agent)
         role = core.workflow.agents[agent][0]
-        respond = self._others[role] if isinstance(self._others, Mapping) else self._others
-        return (respond or self._scripted)(role, core.observe(agent)["messages"])
+        others: Any = self._scripted if self._others is None else self._others
+        respond = others[role] if isinstance(others, Mapping) else others
+        return respond(role, core.observe(agent)["messages"])
 
     def _play_others(self) -> bool:
         env = self._env

@@ -135,8 +135,12 @@ def score_fault(score: object) -> str:
     return "" if 0 <= float(score) <= 1 else f"must be a number in [0, 1], got {score!r}"
 
 
-def outcome_fault(outcome: Outcome) -> str:
+def outcome_fault(outcome: object) -> str:
     """Error text for an invalid Outcome of `Workflow.script`; "" for a valid one."""
+    if not isinstance(outcome, Outcome):
+        return f"a script must return an Outcome, got {type(outcome).__name__}"
+    if fault := score_fault(outcome.score):
+        return f"the score of an Outcome {fault}"
     answer, _, facts, _ = outcome
     if answer is not None and not isinstance(answer, str):
         return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"

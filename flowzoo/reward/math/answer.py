@@ -285,7 +285,7 @@ class _Reader:
         if first.text in ("(", "[") and self.partner[start] == end - 1:
             inner = self.tokens[start + 1 : end - 1]
             are_names = all(t.kind in "wcn" or t.text in ",_{}()" for t in inner)
-            return text if are_names and "," in text else ""
+            return text if are_names and "," in text and inner[0].kind in "wc" else ""
         idx = start
         if first.text in _FIGURES and 1 < end - start < 6:
             return text
@@ -538,11 +538,13 @@ class _Reader:
     ) -> list[tuple[int, int]]:
         # Slices of adjacent relations; one slice for a chain.
         slices: list[tuple[int, int]] = []
+        seen = {_text(self.tokens[start : relations[0]])}
         for left, right in pairwise(relations):
             inside = [idx for idx in top if left < idx < right]
-            if cut := self.hard_cut(inside) or self.soft_cut(inside, right):
+            if cut := self.hard_cut(inside) or self.soft_cut(inside, right, seen):
                 slices.append((start, cut[0]))
                 start = cut[1]
+                seen.add(_text(self.tokens[start:right]))
         return [*slices, (start, end)]
 
     def hard_cut(self, inside: Sequence[int]) -> tuple[int, int] | None:
@@ -555,11 +557,14 @@ class _Reader:
             return bars[0], bars[-1] + 1
         return next(((idx, idx) for idx in inside[1:] if self.tokens[idx].spaced == 2), None)
 
-    def soft_cut(self, inside: Sequence[int], right: int) -> tuple[int, int] | None:
+    def soft_cut(self, inside: Sequence[int], right: int, seen: set[str]) -> tuple[int, int] | None:
         # The same at white space before a name; after a command it only ends that.
         for idx in inside[1:]:
-            is_apart = self.tokens[idx].spaced and self.tokens[idx - 1].kind != "c"
+            is_again = _text(self.tokens[idx:right]) in seen
+            is_apart = self.tokens[idx].spaced and (is_again or self.tokens[idx - 1].kind != "c")
             if is_apart and self.is_name(idx, right):
+                if is_again:
+                    return idx, idx
                 node = self._node(inside[0], idx)
                 if node is not None and not symbols(node):
                     return idx, idx

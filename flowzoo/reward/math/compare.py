@@ -75,6 +75,10 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool 
     if a.node is None or b.node is None or not _units_agree(a.unit, b.unit, options):
         return False
     verdict = same_function(a.node, b.node)
+    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
+        is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
+        if is_letter and symbols(y.node or ZERO) == {x.unit}:
+            verdict = same_function(mul((x.node or ZERO, sym(x.unit))), y.node or ZERO)
     if verdict is False and {a.unit, b.unit} == {"degree", ""}:
         verdict = _same_angle(a, b)
     if verdict is not True and (a.digits or b.digits):
@@ -330,7 +334,8 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool 
                 if bare is b and all(len(item.label) > 2 for item in named.items):
                     # A gold of values alone does not ask whose they are.
                     return _match_unordered(named.items, bare.items, options)
-                by_name = _by_name(named.items)
+                are_letters = all(len(item.label) < 3 for item in named.items)
+                by_name = _by_name(named.items) if are_letters else named.items
                 return as_written or _in_order(by_name, bare.items, options)
         if "set" in (a.kind, b.kind):  # a repeated member counts once
             a, b = (x._replace(items=_distinct(x.items)) if x.kind == "set" else x for x in (a, b))
@@ -345,8 +350,12 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool 
         return _in_order(seq.items, _by_name(given.items, seq.label), options)
     if a.kind == "seq" and b.kind == "seq":
         return a.shape == b.shape and _in_order(a.items, b.items, options)
+    if {a.kind, b.kind} == {"union", "list"}:
+        are_sets = all(item.kind in ("seq", "set") for item in (*a.items, *b.items))
+        return _match_unordered(a.items, b.items, options) if are_sets else False
     if a.kind == b.kind:
-        return _in_order(a.items, b.items, options) or None
+        match = _match_unordered if a.kind == "union" else _in_order
+        return match(a.items, b.items, options) or None
     # A set written with operations may equal one written out.
     return None if {a.kind, b.kind} & {"union", "cap", "setminus"} else False
 
@@ -388,6 +397,8 @@ def _scalar_and_other(
         return not scalar.label and same(scalar, other.items[0], options)
     if rows_of(scalar.node) and other.shape == "[]" and all(x.shape == "[]" for x in other.items):
         cells = [[cell.node for cell in row.items if cell.node is not None] for row in other.items]
+        if list(map(len, cells)) != [len(row.items) for row in other.items]:
+            return False
         return same_scalar(scalar, scalars(built(cells))[0], options)
     if other.kind == "seq" and other.shape in ("()", "[]") and (column := _column(scalar)):
         return _in_order(column, other.items, options)

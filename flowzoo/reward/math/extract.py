@@ -222,15 +222,17 @@ _BESIDE = re.compile(
 )
 # Before a number: its name, which tells it from another value.
 _EXTREME = re.compile(r"(?i)\b(m(?:ax|in)(?:imum)?)(?: value)?(?: is)?:?\W*$")
+_DENIALS: Final = "impossible|infeasible|invalid|incorrect|unacceptable|implausible|inadmissible"
 # Behind a value: words that deny or doubt it.
 _DENIED_AFTER = re.compile(
-    rf"(?i)\W*(?:(?:is|are|was|were|does|can)\b.*\b(?:{NEGATIONS}|(?:i[mnrl]|un)\w+(?:ble|ct|id))\b"
+    rf"(?i)\W*(?:(?:is|are|was|were|does|can)\b.*\b(?:{NEGATIONS})\b"
+    rf"|(?:is|are|was|were) (?:\w+ly )?(?:{_DENIALS})\b"
     r"|(?:doesn|can)'t\b|.*\?)",
     re.DOTALL,
 )
 # What a sentence that opens with `No` says of a value denies it.
-_ANSWERED_NO = re.compile(r"(?i)\W*no\b")
-_IS_SUBJECT = re.compile(r"\W*is\b")
+_ANSWERED_NO = re.compile(r"(?i)\W*no\W*$")
+_IS_SUBJECT = re.compile(r"(?i)\W*is\b(?! (?:\w+ly )?(?:the|correct|right|true)\b)")
 # What a sentence says how its answer is found by, `Dividing, `.
 _MEANS = re.compile(r"^[A-Z][a-z]+ing, ")
 _BLOCK = re.compile(r"```\w*\n([^\n`]+)\n?```\s*$")
@@ -528,7 +530,7 @@ def _last_item(sentence: str) -> str | None:
         return sentence[matrix.start() :] if matrix else None
     last = spans[-1]
     after = sentence[last.end() :]
-    is_denied = _ANSWERED_NO.match(sentence) and _IS_SUBJECT.match(after)
+    is_denied = _ANSWERED_NO.match(sentence[: last.start()]) and _IS_SUBJECT.match(after)
     if is_denied or _is_unclaimed(sentence, last) or _DENIED_AFTER.match(after):
         return None
     if last.re is _NUMBER:

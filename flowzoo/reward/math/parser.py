@@ -554,7 +554,7 @@ class _Parser(TokenCursor):
             if name != "angle" and text != "{" and not (len(text) == 1 and text.isalpha()):
                 raise AnswerSyntaxError
             return self.subscripted(sym(f"{name}({self.subscript()})"), name)
-        if len(name) > 1 and self.at < self.end and name not in vocabulary.OPERANDS:
+        if len(name) > 1 and name not in vocabulary.OPERANDS:
             raise AnswerSyntaxError
         return self.subscripted(sym(name), name)
 

@@ -461,17 +461,19 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
 
     def is_same(first: str, second: str) -> bool:
         a, b = meanings[first], meanings[second]
-        return bool(a and b and (a.text == b.text or same(a, b, options)))
+        return bool(a and b and same(a, b, options))
 
+    firsts: dict[str, str] = {}  # of answers of one text, the first stands for all
+    first = {x: firsts.setdefault(a.text, x) if (a := meanings[x]) else x for x in distinct}
     classes: list[list[str]] = []
-    for answer in distinct:
+    for answer in dict.fromkeys(first.values()):
         joined = [members for members in classes if any(is_same(answer, x) for x in members)]
         classes = [members for members in classes if members not in joined]
         classes.append([*chain(*joined), answer])
     numbers = {answer: idx for idx, members in enumerate(classes) for answer in members}
     ids: dict[int, int] = {}
     return tuple(
-        -1 if a is None or not a.strip() else ids.setdefault(numbers[a.strip()], len(ids))
+        -1 if a is None or not a.strip() else ids.setdefault(numbers[first[a.strip()]], len(ids))
         for a in answers
     )
 
@@ -488,7 +490,7 @@ def _check(
     if problems is not None and (isinstance(problems, str) or len(problems) != len(golds)):
         size = repr(problems) if isinstance(problems, str) else f"{len(problems)} entries"
         raise UsageError(f"problems: expected a text for each of {len(golds)} rows, got {size}.")
-    for name, texts in (("gold", golds), ("problem", problems or ())):
+    for name, texts in (("gold", golds), ("problem", () if problems is None else problems)):
         for idx, text in enumerate(texts):
             if not isinstance(text, str):
                 kind = f"{type(text).__name__}: {text!r}"

@@ -46,14 +46,3 @@ def test_agreement(make_run, tmp_path, prefix, counts, level, title, text):
     assert title in plain["title"]
     assert text in plain["text"]
     assert "none of these counts as 0" in plain["text"]
-
-
-@pytest.mark.parametrize("prefix", ["judge/", "eval/judge/"])
-def test_the_number_of_comparisons_is_read_under_its_earlier_name(make_run, tmp_path, prefix):
-    path = make_run(tmp_path / "run", course=(0.4, 0.5, 0.5), items=30, every=1) / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line, row in zip(lines[1:], rows(GOOD, "truths"), strict=True):
-        line |= {prefix + name: value for name, value in row.items()}
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    findings = run_facts(read_runs([path.parent])[0])["findings"]
-    assert "The judge agrees with the truth on 85.0\xa0%" in [row["title"] for row in findings]

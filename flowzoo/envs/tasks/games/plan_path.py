@@ -25,7 +25,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar, NamedTuple
 
 from flowzoo.envs.settings import check_number, check_whole
@@ -71,7 +71,8 @@ def neighbors(side: int) -> list[dict[str, int]]:
     ]
 
 
-def distances(board: str, side: int, source: int) -> list[int]:
+@lru_cache(4096)
+def distances(board: str, side: int, source: int) -> tuple[int, ...]:
     """Shortest path lengths from every cell to `source`; -1 for none."""
     marks, around = board.replace("\n", ""), neighbors(side)
     lengths = [-1] * len(marks)
@@ -82,7 +83,7 @@ def distances(board: str, side: int, source: int) -> list[int]:
             if lengths[there] < 0 and marks[there] != "#":
                 lengths[there] = lengths[cell] + 1
                 queue.append(there)
-    return lengths
+    return tuple(lengths)
 
 
 def walk(board: str, side: int, plan: str, cap: int) -> Walk:
