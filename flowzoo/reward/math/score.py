@@ -463,7 +463,7 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
         a, b = meanings[first], meanings[second]
         return bool(a and b and same(a, b, options))
 
-    firsts: dict[str, str] = {}  # of answers of one text, the first stands for all
+    firsts: dict[str, str] = {}  # the first of the answers of one text is compared
     first = {x: firsts.setdefault(a.text, x) if (a := meanings[x]) else x for x in distinct}
     classes: list[list[str]] = []
     for answer in dict.fromkeys(first.values()):

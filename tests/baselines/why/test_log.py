@@ -38,9 +38,9 @@ def test_a_log_that_rises_has_no_fall(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "words", "expected"),
     [
-        ("not json\n{}\n", [], "line 1: not one JSON object a line"),
-        ("[3]\n{}\n", [], "line 1: not one JSON object a line"),
-        ("[" * 100_000 + "\n{}\n", [], "line 1: not one JSON object a line"),
+        ("not json\n{}\n", [], "line 1: expected one JSON object a line"),
+        ("[3]\n{}\n", [], "line 1: expected one JSON object a line"),
+        ("[" * 100_000 + "\n{}\n", [], "line 1: expected one JSON object a line"),
         ('{"loss": 1.0}\n' * 20, [], "has no score with more than 10 values"),
         (None, [], "cannot be read"),
         ("{}\n", ["some-run"], "leave some-run out"),

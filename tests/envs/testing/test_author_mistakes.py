@@ -347,11 +347,11 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "a role .assistant, system, tool, user. and a str as content", PICK.strip()[:25],
     ),
     "a score in place of the answer": (
-        *end("Outcome(grades[number].score)"), "an answer must be a str or None, got float",
+        *end("Outcome(grades[number].score)"), r"takes str \| None, got float",
         "def play",
     ),
     "a reply in place of the answer": (
-        *end("Outcome(drafts[number])"), "an answer must be a str or None, got Reply", "def play",
+        *end("Outcome(drafts[number])"), r"takes str \| None, got Reply", "def play",
     ),
     "an expert that raises": (
         'return "1" if role', 'return problem.nothing if role',
