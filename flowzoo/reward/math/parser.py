@@ -19,6 +19,7 @@ from flowzoo.reward.math.matrices import (
     raise_power,
     total,
 )
+from flowzoo.reward.math.plain_text import SYMBOLS
 from flowzoo.reward.math.tokens import (
     MathToken,
     MathTokens,
@@ -554,7 +555,9 @@ class _Parser(TokenCursor):
             if name != "angle" and text != "{" and not (len(text) == 1 and text.isalpha()):
                 raise AnswerSyntaxError
             return self.subscripted(sym(f"{name}({self.subscript()})"), name)
-        if len(name) > 1 and name not in vocabulary.OPERANDS:
+        # A command that nobody knows is a name where the answer ends with it.
+        is_sign = name in SYMBOLS or (len(name) > 1 and self.at < self.end)
+        if is_sign and name not in vocabulary.OPERANDS:
             raise AnswerSyntaxError
         return self.subscripted(sym(name), name)
 

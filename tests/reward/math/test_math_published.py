@@ -7,7 +7,7 @@ import pytest
 
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
-from flowzoo.reward.math.published.plain_text import plain_text
+from flowzoo.reward.math.plain_text import plain_text
 from flowzoo.reward.math.published.statuses import published_statuses
 
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 from flowzoo.reward.math.answer import MAX_CHARS
 from flowzoo.reward.math.judge import status_of, sympy_pool
-from flowzoo.reward.math.published.plain_text import UnreadableError, plain_text
+from flowzoo.reward.math.plain_text import UnreadableError, plain_text
 
 PublishedStatus = Literal["equal", "different", "no_answer", "too_big", "timeout", "crashed"]
 _Verdict = PublishedStatus | tuple[str, ...]

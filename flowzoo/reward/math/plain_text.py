@@ -22,7 +22,7 @@ _SPACE = re.compile(r"\s*")
 _OPTIONAL = re.compile(r"\s*\[([^\[\]]*\])?")
 _DEEPEST = 100
 
-_SYMBOLS: Final = dict(
+SYMBOLS: Final = dict(
     pair.split("=")
     for pair in names("""
     hbar=ħ ell=ℓ forall=∀ complement=∁ partial=∂ exists=∃ nexists=∄ varnothing=∅ emptyset=∅
@@ -42,23 +42,23 @@ _SYMBOLS: Final = dict(
     epsilon=ϵ phi=ϕ varepsilon=ε vartheta=ϑ varpi=ϖ varrho=ϱ varsigma=ς varphi=φ
     """)
 )  # fmt: skip
-_SYMBOLS.update({"backslash": "\\", "quad": " ", "qquad": "    ", "enskip": "\u2002"})
-_SYMBOLS.update(dict.fromkeys(" ,;:", " ") | {name: name for name in "~&${}%#_"})
-_SYMBOLS.update({"\\": "\n", "begin": "\\begin", "end": "\\end"})
-_SYMBOLS.update({"-": "\xad", "limsup": "lim sup", "liminf": "lim inf"})
+SYMBOLS.update({"backslash": "\\", "quad": " ", "qquad": "    ", "enskip": "\u2002"})
+SYMBOLS.update(dict.fromkeys(" ,;:", " ") | {name: name for name in "~&${}%#_"})
+SYMBOLS.update({"\\": "\n", "begin": "\\begin", "end": "\\end"})
+SYMBOLS.update({"-": "\xad", "limsup": "lim sup", "liminf": "lim inf"})
 for _name in (
     "cos", "sin", "tan", "arccos", "arcsin", "arctan", "cosh", "sinh", "tanh", "arccosh",
     "arcsinh", "arctanh", "ln", "log", "exp", "max", "min", "sup", "inf", "lim",
 ):  # fmt: skip
-    _SYMBOLS[_name] = _name
+    SYMBOLS[_name] = _name
 for _name in (
     "alpha", "beta", "gamma", "delta", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu",
     "nu", "xi", "omicron", "pi", "rho", "sigma", "tau", "upsilon", "chi", "psi", "omega",
     "epsilon", "phi",
 ):  # fmt: skip
     _letter = "LAMDA" if _name == "lambda" else _name.upper()
-    _SYMBOLS.setdefault(_name, unicodedata.lookup(f"GREEK SMALL LETTER {_letter}"))
-    _SYMBOLS[_name.capitalize()] = unicodedata.lookup(f"GREEK CAPITAL LETTER {_letter}")
+    SYMBOLS.setdefault(_name, unicodedata.lookup(f"GREEK SMALL LETTER {_letter}"))
+    SYMBOLS[_name.capitalize()] = unicodedata.lookup(f"GREEK CAPITAL LETTER {_letter}")
 _SPECIALS: Final = {
     "&": "   ", "~": "\xa0", "--": "–", "---": "—", "``": "“", "''": "”", "!`": "¡", "?`": "¿",
 }  # fmt: skip
@@ -224,7 +224,7 @@ def _bare(name: str) -> str:
         raise UnreadableError
     if name in _ACCENTS:
         return f" {_ACCENTS[name]}"
-    return _SYMBOLS.get(name) or _TEMPLATES.get(name, "")
+    return SYMBOLS.get(name) or _TEMPLATES.get(name, "")
 
 
 def _fill_command(name: str, arguments: list[str]) -> str:
