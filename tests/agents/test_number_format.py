@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.agents.hf.kept_linears import Int8Linear
+from flowzoo.agents.hf.int8_linear import Int8Linear
 from flowzoo.agents.hf.policy import load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.specs import make_policy, named_model

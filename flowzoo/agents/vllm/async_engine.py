@@ -6,6 +6,7 @@ For split placement, where the engine has other GPUs than the learner.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -28,17 +29,21 @@ from flowzoo.agents.vllm.backend import (
 from flowzoo.agents.vllm.convert import (
     AsyncEngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     AsyncLLM,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
+    cannot_start,
     lora_request,
+    on_cpu,
+    quiet_start,
     read_output,
-    request_parts,
-    start_engine,
+    sampling_params,
+    tokens_prompt,
 )
 from flowzoo.agents.vllm.send import EngineCalls, WeightSender
-from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
 from flowzoo.errors import UsageError
 
 T = TypeVar("T")
 
+_log = logging.getLogger("flowzoo")
 _LOOK_S = 1.0
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -49,14 +54,15 @@ class AsyncLLMBackend(LoopBackend):
     def __init__(self, path: str, settings: EngineSettings) -> None:
         super().__init__("flowzoo-vllm-async", settings.max_pending)
         self._count = 0
+        fields = engine_fields(path, settings, cpu=on_cpu())
+        if note := cache_note(fields, settings):
+            _log.warning("%s", note)
         try:
-            with visible_devices(settings.devices):
-                self._engine: AsyncLLM = start_engine(
-                    path, settings, lambda fields: self._loop.wait(_start(fields))
-                )
-        except BaseException:
+            with visible_devices(settings.devices), quiet_start():
+                self._engine: AsyncLLM = self._loop.wait(_start(fields))
+        except Exception as error:
             self._loop.close()
-            raise
+            raise cannot_start(path, error) from error
         self._sender = WeightSender(
             settings.weight_transfer,
             EngineCalls(self._engine, self._call),
@@ -140,10 +146,11 @@ class AsyncLLMBackend(LoopBackend):
 
     async def _sample(self, job: GenerationRequest) -> GenerationOutput:
         self._count += 1
-        name = str(self._count)
+        adapter = lora_request(job.adapter) if job.adapter else None
         try:
-            prompt, sampling, adapter = request_parts(job)
-            async for output in self._engine.generate(prompt, sampling, name, lora_request=adapter):
+            async for output in self._engine.generate(
+                tokens_prompt(job), sampling_params(job), str(self._count), lora_request=adapter
+            ):
                 if output.finished:
                     return read_output(output)
             raise EngineDeadError("the vLLM engine ended a reply early")
@@ -161,14 +168,13 @@ async def _start(fields: Mapping[str, object]) -> AsyncLLM:
 @contextlib.contextmanager
 def visible_devices(devices: str) -> Iterator[None]:
     """Let processes started inside see the GPUs `devices` only; empty: no change."""
-    name = "CUDA_VISIBLE_DEVICES"
-    before = os.environ.get(name)
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
     if devices:
-        os.environ[name] = devices
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
     try:
         yield
     finally:
-        if before is not None:
-            os.environ[name] = before
-        elif devices:
-            del os.environ[name]
+        if devices and before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        elif devices and before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before

@@ -165,7 +165,7 @@ def check_idle(what: str, under_way: int) -> None:
         )
 
 
-def sampling_fields(job: GenerationRequest) -> dict[str, object]:
+def sampling_fields(job: GenerationRequest) -> dict[str, Any]:
     """A job as the fields that vLLM's `SamplingParams` and its completions endpoint share."""
     sampling = job.sampling
     return {

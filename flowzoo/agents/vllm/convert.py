@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +19,8 @@ from flowzoo.agents.vllm.backend import (
     engine_error,
     sampling_fields,
 )
-from flowzoo.agents.vllm.settings import (
-    EngineSettings,
-    cache_note,
-    engine_fields,
-    prepare_environment,
-)
+from flowzoo.agents.vllm.settings import prepare_environment
 from flowzoo.errors import UsageError, missing_extra
-
-T = TypeVar("T")
 
 
 def on_cpu() -> bool:
@@ -73,28 +65,28 @@ def scan_safely() -> None:
 scan_safely()
 
 __all__ = [
-    "AsyncEngineArgs", "AsyncLLM", "EngineArgs", "LLMEngine", "lora_request", "read_output",
-    "request_parts", "start_engine",
+    "AsyncEngineArgs", "AsyncLLM", "EngineArgs", "LLMEngine", "cannot_start", "lora_request",
+    "on_cpu", "quiet_start", "read_output", "sampling_params", "tokens_prompt",
 ]  # fmt: skip
-_log = logging.getLogger("flowzoo")
 
 
-def request_parts(
-    job: GenerationRequest,
-) -> tuple[TokensPrompt, SamplingParams, LoRARequest | None]:
-    """A job's prompt, sampling and adapter; ids and log-probs come once, at the end."""
+def tokens_prompt(job: GenerationRequest) -> TokensPrompt:
+    """A job's prompt."""
+    return TokensPrompt(prompt_token_ids=list(job.prompt))
+
+
+def sampling_params(job: GenerationRequest) -> SamplingParams:
+    """A job's sampling; ids and log-probs come once, at the end, and without text."""
     fields = sampling_fields(job)
     if job.score is not None:
         fields |= {"logprobs": 1, "logprob_token_ids": [job.score]}
-    sampling = SamplingParams(
+    return SamplingParams(
         **fields,
         detokenize=False,
         flat_logprobs=True,
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,
     )
-    adapter = lora_request(job.adapter) if job.adapter else None
-    return TokensPrompt(prompt_token_ids=list(job.prompt)), sampling, adapter
 
 
 def lora_request(adapter: Adapter) -> LoRARequest:
@@ -135,18 +127,11 @@ def quiet_start() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
 
 
-def start_engine(path: str, settings: EngineSettings, start: Callable[[Mapping[str, Any]], T]) -> T:
-    """Start an engine by its arguments; what goes wrong is one of our errors."""
-    try:
-        fields = engine_fields(path, settings, cpu=on_cpu())
-        if note := cache_note(fields, settings):
-            _log.warning("%s", note)
-        with quiet_start():
-            return start(fields)
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:
-        problem = engine_error(error)
-        if type(problem) is EngineDeadError:
-            problem = UsageError(f"vLLM cannot start with the model at {path!r}: {error}")
-        raise problem from error
+def cannot_start(path: str, error: BaseException) -> Exception:
+    """The error to raise for an engine that did not start."""
+    if isinstance(error, UsageError):
+        return error
+    problem = engine_error(error)
+    if type(problem) is not EngineDeadError:
+        return problem
+    return UsageError(f"vLLM cannot start with the model at {path!r}: {error}")

@@ -16,10 +16,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
+from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.identity import ModelTexts, adapter_base, load_texts
 from flowzoo.agents.model_files import check_integrity, model_source
 from flowzoo.agents.traits import EngineDType, context_of
@@ -47,12 +48,13 @@ class WeightsGate:
         self._changed = threading.Condition()
         self._closed = False
         self._under_way = 0
+        self._waiting: list[Future[None]] = []
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
         """Hold off changes of the weights inside; entering waits for one that goes on."""
-        while not self._enter():
-            await asyncio.sleep(_LOOK_S)
+        while (opening := self._enter()) is not None:
+            await asyncio.wrap_future(opening)
         try:
             yield
         finally:
@@ -69,16 +71,24 @@ class WeightsGate:
         try:
             yield done
         finally:
-            self._closed = False
+            with self._changed:
+                self._closed = False
+                waiting, self._waiting = self._waiting, []
+            for opening in waiting:
+                # A cancelled request does not wait any more.
+                if opening.set_running_or_notify_cancel():
+                    opening.set_result(None)
 
-    def _enter(self) -> bool:
+    def _enter(self) -> Future[None] | None:
         with self._changed:
-            self._under_way += not self._closed
-            return not self._closed
+            if not self._closed:
+                self._under_way += 1
+                return None
+            opening: Future[None] = Future()
+            self._waiting.append(opening)
+            return opening
 
 
-_LOOK_S = 0.01
-"""Seconds between two looks at a closed gate."""
 _NUMBERS = itertools.count(1)
 """Numbers of adapters: vLLM needs them unique in an engine, so they are unique in the process."""
 
@@ -117,9 +127,10 @@ class VLLMEngine:
         learner's, whenever a back-end has read them.
         """
         self.path, self.dtype = model_source(path), dtype
-        texts = read_texts(self.path)
-        self.tokenizer, self.stop_ids = texts.tokenizer, texts.ends
-        limit = context_of(texts.config) or 2**62
+        self.tokenizer, config, generation = read_texts(self.path)
+        ends = SimpleNamespace(config=config, generation_config=generation)
+        self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
+        limit = context_of(config) or 2**62
         self.context = min(context or limit, limit)
         self.version = 0
         self.gate = WeightsGate()
@@ -136,14 +147,20 @@ class VLLMEngine:
         check: Callable[[], object] | None = None,
     ) -> VLLMEngine:
         """An engine on this machine, started; for `check` see the constructor."""
-        settings, source = settings or EngineSettings(), model_source(path)
+        chosen = settings or EngineSettings()
+        source = model_source(path)
         config = read_texts(source).config
-        limit = context_of(config) or settings.max_context
-        context = min(settings.max_context or limit, limit)
-        needed = cache_bytes(config, settings.dtype, context, CPU_BLOCK)
-        chosen = replace(settings, max_context=context, sequence_bytes=needed)
-        start = partial(open_backend, source, chosen)
-        return cls(source, start, context=context, dtype=chosen.dtype, check=check)
+        limit = context_of(config) or chosen.max_context
+        context = min(chosen.max_context or limit, limit)
+        needed = cache_bytes(config, chosen.dtype, context, CPU_BLOCK)
+        chosen = replace(chosen, max_context=context, sequence_bytes=needed)
+        return cls(
+            source,
+            lambda: open_backend(source, chosen),
+            context=context,
+            dtype=chosen.dtype,
+            check=check,
+        )
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together; see `VLLMBackend.submit`."""

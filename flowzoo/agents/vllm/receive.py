@@ -11,26 +11,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from vllm.distributed.weight_transfer import base, ipc_engine
-from vllm.model_executor.model_loader import reload
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.ipc_engine import (
+    IPCWeightTransferEngine,
+    IPCWeightTransferUpdateInfo,
+)
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
 
 from flowzoo.agents.vllm.transfer import handles_of
 
 
 @dataclass
-class NothingToAgree(base.WeightTransferInitInfo):
+class NothingToAgree(WeightTransferInitInfo):
     """A file needs no connection."""
 
 
 @dataclass
-class WeightsHere(base.WeightTransferUpdateInfo):
+class WeightsHere(WeightTransferUpdateInfo):
     """All weights, by their names in files: a safetensors file, or tensors of this process."""
 
     path: str = ""
     tensors: Mapping[str, Any] | None = None
 
 
-class LocalReceiver(base.WeightTransferEngine[NothingToAgree, WeightsHere]):
+class LocalReceiver(WeightTransferEngine[NothingToAgree, WeightsHere]):
     """Takes weights from a file of this machine, or from memory where it runs beside the learner.
 
     vLLM has no such back-end; this one is registered as `flowzoo_file`.
@@ -44,7 +55,7 @@ class LocalReceiver(base.WeightTransferEngine[NothingToAgree, WeightsHere]):
 
     def start_weight_update(self) -> None:
         """Let layers wait until they have all their weights."""
-        reload.initialize_layerwise_reload(self.model)
+        initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """See `WeightTransferEngine`, which waits for an accelerator even where there is none."""
@@ -63,19 +74,17 @@ class LocalReceiver(base.WeightTransferEngine[NothingToAgree, WeightsHere]):
 
     def finish_weight_update(self) -> None:
         """Put the layers back together."""
-        reload.finalize_layerwise_reload(self.model, self.model_config)
+        finalize_layerwise_reload(self.model, self.model_config)
         repack_tied_head(self.model)
 
     def shutdown(self) -> None:
         """No-op."""
 
 
-class WordedIPCReceiver(ipc_engine.IPCWeightTransferEngine):
+class WordedIPCReceiver(IPCWeightTransferEngine):
     """vLLM's `ipc`, whose handles come in words; registered as `flowzoo_ipc`."""
 
-    def parse_update_info(
-        self, update_dict: dict[str, Any]
-    ) -> ipc_engine.IPCWeightTransferUpdateInfo:
+    def parse_update_info(self, update_dict: dict[str, Any]) -> IPCWeightTransferUpdateInfo:
         """See `WeightTransferEngine`. Pickled handles are refused even if vLLM allows them."""
         if update_dict.get("ipc_handles_pickled") is not None:
             raise ValueError("handles of GPU memory are not unpickled here: send them in words")

@@ -14,7 +14,6 @@ from typing import Any
 
 from flowzoo.agents.openai.endpoint import api_key, chat_url, check_receiver
 from flowzoo.agents.vllm.backend import (
-    CHANGED_WITHIN_S,
     Adapter,
     EngineDeadError,
     GenerationOutput,
@@ -26,7 +25,7 @@ from flowzoo.agents.vllm.backend import (
     sampling_fields,
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.agents.vllm.transfer import weights_file
+from flowzoo.agents.vllm.transfer import send_file
 from flowzoo.errors import UsageError, missing_extra
 
 try:
@@ -73,6 +72,7 @@ class ServerBackend(LoopBackend):
         url: str,
         *,
         max_pending: int = 256,
+        timeout_s: float = 600.0,
         patience_s: float = 60.0,
     ) -> None:
         """Wait for the server and look at what it serves.
@@ -80,6 +80,7 @@ class ServerBackend(LoopBackend):
         Args:
             url: up to and including the version.
             max_pending: most requests under way.
+            timeout_s: longest time to one answer.
             patience_s: how long a server may take to come up.
         """
         check_receiver(url, _KEY)
@@ -88,7 +89,7 @@ class ServerBackend(LoopBackend):
         super().__init__("flowzoo-vllm-remote", max_pending)
         # A server closes what was idle for 5 s (uvicorn): a request that it crosses would be lost.
         limits = httpx.Limits(max_connections=max_pending, keepalive_expiry=2.0)
-        self._client = httpx.AsyncClient(timeout=CHANGED_WITHIN_S, limits=limits)
+        self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)
         try:
             self._loop.wait(self._reach(patience_s))
             self.model = str(self._loop.wait(self._get("/models"))["data"][0]["id"])
@@ -100,33 +101,42 @@ class ServerBackend(LoopBackend):
     def load_weights(self, tensors: Tensors, version: int) -> None:
         """See `VLLMBackend`."""
         check_idle("the server's weights", self._under_way)
-        with weights_file(tensors) as file:
-            self._post(f"{self._root}/start_weight_update")
-            self._post(f"{self._root}/update_weights", update_info={"path": str(file)})
-            self._post(f"{self._root}/finish_weight_update")
+        send_file(self, tensors)
         self.reset_cache()
+
+    def start_weight_update(self) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/start_weight_update", {})
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self) -> None:
+        """See `UpdateCalls`."""
+        self._post(f"{self._root}/finish_weight_update", {})
 
     def load_adapter(self, adapter: Adapter) -> None:
         """See `VLLMBackend`."""
-        folder = str(adapter.folder)
-        self._post(f"{self._url}/load_lora_adapter", lora_name=adapter.name, lora_path=folder)
+        body = {"lora_name": adapter.name, "lora_path": str(adapter.folder)}
+        self._post(f"{self._url}/load_lora_adapter", body)
 
     def drop_adapter(self, adapter: Adapter) -> None:
         """See `VLLMBackend`."""
-        self._post(f"{self._url}/unload_lora_adapter", lora_name=adapter.name)
+        self._post(f"{self._url}/unload_lora_adapter", {"lora_name": adapter.name})
 
     def reset_cache(self) -> None:
         """See `VLLMBackend`."""
-        self._post(f"{self._root}/reset_prefix_cache")
+        self._post(f"{self._root}/reset_prefix_cache", {})
 
     def sleep(self, level: int) -> None:
         """See `VLLMBackend`."""
-        self._post(f"{self._root}/sleep?level={level}")
+        self._post(f"{self._root}/sleep?level={level}", {})
 
     def wake(self, what: Sequence[str] | None = None) -> None:
         """See `VLLMBackend`."""
         tags = "&".join(f"tags={name}" for name in what or ())
-        self._post(f"{self._root}/wake_up?{tags}")
+        self._post(f"{self._root}/wake_up?{tags}", {})
 
     def close(self) -> None:
         """Close the connections; the server runs on."""
@@ -136,7 +146,7 @@ class ServerBackend(LoopBackend):
             self._loop.wait(self._client.aclose())
             self._loop.close()
 
-    def _post(self, url: str, **body: object) -> None:
+    def _post(self, url: str, body: Mapping[str, object]) -> None:
         reply = self._loop.wait(self._send(url, body))
         if reply.status_code != 200:
             raise UsageError(
@@ -191,9 +201,10 @@ class ServerBackend(LoopBackend):
             )
 
     async def _sample(self, job: GenerationRequest) -> GenerationOutput:
+        name = job.adapter.name if job.adapter else self.model
         body = {
             **sampling_fields(job),
-            "model": job.adapter.name if job.adapter else self.model,
+            "model": name,
             "prompt": list(job.prompt),
             "return_token_ids": True,
         }

@@ -9,12 +9,26 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
-from vllm.distributed.weight_transfer import base, ipc_engine, nccl_engine
+from vllm.distributed.weight_transfer.base import (
+    ParamMeta,
+    TrainerWeightTransferEngine,
+    WeightSource,
+    WeightTransferInitRequest,
+    WeightTransferUpdateRequest,
+)
+from vllm.distributed.weight_transfer.ipc_engine import (
+    IPCTrainerInitInfo,
+    IPCTrainerWeightTransferEngine,
+)
+from vllm.distributed.weight_transfer.nccl_engine import (
+    NCCLTrainerInitInfo,
+    NCCLTrainerWeightTransferEngine,
+)
 from vllm.utils.network_utils import get_open_port
 
 from flowzoo.agents.vllm.backend import Tensors
 from flowzoo.agents.vllm.settings import WeightTransfer
-from flowzoo.agents.vllm.transfer import plain_handles, weights_file
+from flowzoo.agents.vllm.transfer import plain_handles, send_file
 
 _HOST = "127.0.0.1"
 """A split engine is on this machine."""
@@ -22,7 +36,7 @@ _BUFFER = 2**28
 """Bytes that are sent at a time, unless one tensor or the whole is larger or smaller."""
 
 
-class TensorSource(base.WeightSource):
+class TensorSource(WeightSource):
     """Weights as vLLM's senders read them: in the engine's number format, on the GPU that sends.
 
     `tensors` are set before every transfer and taken away after it.
@@ -33,11 +47,10 @@ class TensorSource(base.WeightSource):
         self.device: torch.device | None = None
         self.tensors: Tensors = {}
 
-    def metadata(self) -> list[base.ParamMeta]:
+    def metadata(self) -> list[ParamMeta]:
         """Name, number format and shape of each, in the order of iteration."""
         return [
-            base.ParamMeta(name, self.dtype, tuple(value.shape))
-            for name, value in self.tensors.items()
+            ParamMeta(name, self.dtype, tuple(value.shape)) for name, value in self.tensors.items()
         ]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -60,27 +73,27 @@ class EngineCalls(NamedTuple):
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect."""
-        request = base.WeightTransferInitRequest(init_info=init_info)
+        request = WeightTransferInitRequest(init_info=init_info)
         self.call(lambda: self.engine.init_weight_transfer_engine(request))
 
     def start_weight_update(self) -> None:
-        """Stop sampling."""
+        """See `UpdateCalls`."""
         self.call(lambda: self.engine.start_weight_update())
 
     def update_weights(self, update_info: Any) -> None:
-        """Load some or all weights; handles of memory go in words."""
+        """See `UpdateCalls`; handles of memory go in words."""
         if "ipc_handles" in update_info:
             handles = plain_handles(update_info["ipc_handles"])
             update_info = {**update_info, "ipc_handles": handles}
-        request = base.WeightTransferUpdateRequest(update_info=update_info)
+        request = WeightTransferUpdateRequest(update_info=update_info)
         self.call(lambda: self.engine.update_weights(request))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Resume sampling with the new weights."""
+        """See `UpdateCalls`."""
         self.call(lambda: self.engine.finish_weight_update(weight_version))
 
 
-class LoneIPCSender(ipc_engine.IPCTrainerWeightTransferEngine):
+class LoneIPCSender(IPCTrainerWeightTransferEngine):
     """vLLM's sender for one GPU, whose engine belongs to this rank alone."""
 
     # vLLM's gathers the handles of all ranks, for one engine on all their GPUs. Each rank here has
@@ -96,19 +109,17 @@ class LoneIPCSender(ipc_engine.IPCTrainerWeightTransferEngine):
 
 def open_sender(
     way: WeightTransfer, calls: EngineCalls, source: TensorSource
-) -> base.TrainerWeightTransferEngine[Any]:
+) -> TrainerWeightTransferEngine[Any]:
     """The sender that vLLM has for a GPU, connected with the engine behind `calls`."""
     size = source.buffer_bytes
     if way == "ipc":
-        shared = ipc_engine.IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=size)
+        shared = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=size)
         return LoneIPCSender.trainer_init(shared, client=calls, source=source)
-    between = nccl_engine.NCCLTrainerInitInfo(
+    between = NCCLTrainerInitInfo(
         rank=0, master_address=_HOST, master_port=get_open_port(), world_size=2, packed=True,
         packed_buffer_size_bytes=size,
     )  # fmt: skip
-    return nccl_engine.NCCLTrainerWeightTransferEngine.trainer_init(
-        between, client=calls, source=source
-    )
+    return NCCLTrainerWeightTransferEngine.trainer_init(between, client=calls, source=source)
 
 
 class WeightSender:
@@ -118,7 +129,7 @@ class WeightSender:
         # The connection is made with the first weights.
         self._way, self._calls = way, calls
         self._source = TensorSource(dtype)
-        self._sender: base.TrainerWeightTransferEngine[Any] | None = None
+        self._sender: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, tensors: Tensors) -> Future[None]:
         """Begin to send on a daemon thread; tensors must not change until the future is done."""
@@ -142,10 +153,7 @@ class WeightSender:
 
     def _send(self, tensors: Tensors, gpu: torch.device | None) -> None:
         if gpu is None:
-            with weights_file(tensors, self._source.dtype) as file:
-                self._calls.start_weight_update()
-                self._calls.update_weights({"path": str(file)})
-                self._calls.finish_weight_update()
+            send_file(self._calls, tensors, self._source.dtype)
             return
         torch.cuda.synchronize(gpu)  # vLLM's senders read on other streams
         self._source.tensors, self._source.device = tensors, gpu

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import queue
 import threading
 from collections import deque
@@ -30,14 +31,18 @@ from flowzoo.agents.vllm.backend import (
 from flowzoo.agents.vllm.convert import (
     EngineArgs,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
     LLMEngine,  # pyright: ignore[reportAttributeAccessIssue] # unknown without vLLM
+    cannot_start,
     lora_request,
+    on_cpu,
+    quiet_start,
     read_output,
-    request_parts,
-    start_engine,
+    sampling_params,
+    tokens_prompt,
 )
-from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.agents.vllm.settings import EngineSettings, cache_note, engine_fields
 from flowzoo.errors import UsageError
 
+_log = logging.getLogger("flowzoo")
 _TURN = threading.RLock()
 """Held whenever vLLM computes: the running forward pass and the process groups are globals of its
 modules, and two engines at once would read one another's."""
@@ -63,7 +68,7 @@ class InProcessBackend:
         self._active: dict[str, Future[GenerationOutput]] = {}
         self._count = 0
         self._engine: Any = None
-        self._error: EngineDeadError | None = None
+        self._error: BaseException | None = None
         self._lock = threading.Lock()  # nothing enters the inbox after its last reading
         started: Future[None] = Future()
         self._thread = threading.Thread(
@@ -163,22 +168,24 @@ class InProcessBackend:
             self._post(lambda: self._abort(future), [])
 
     def _failure(self) -> EngineDeadError:
-        error = self._error or EngineDeadError("the vLLM engine was closed")
-        return type(error)(*error.args)
+        error = self._error
+        if isinstance(error, EngineDeadError):
+            return type(error)(*error.args)
+        return engine_error(error or RuntimeError("it was closed"))
 
     # -- the engine's thread -------------------------------------------------------------------
 
     def _run(self, started: Future[None]) -> None:
         try:
-            with _TURN:
-                self._engine = start_engine(
-                    self._path,
-                    self._settings,
-                    lambda fields: LLMEngine.from_engine_args(EngineArgs(**fields)),
-                )
+            fields = engine_fields(self._path, self._settings, cpu=on_cpu())
+            if note := cache_note(fields, self._settings):
+                _log.warning("%s", note)
+            with _TURN, quiet_start():
+                self._engine = LLMEngine.from_engine_args(EngineArgs(**fields))
                 _OPEN.add(id(self))
         except BaseException as error:  # passed on to the caller, who waits for it
-            started.set_exception(error)
+            self._error = error
+            started.set_exception(cannot_start(self._path, error))
             return
         started.set_result(None)
         try:
@@ -223,8 +230,10 @@ class InProcessBackend:
         if future.cancelled():
             return 0
         self._count += 1
-        key, (prompt, sampling, adapter) = str(self._count), request_parts(job)
-        self._engine.add_request(key, prompt, sampling, lora_request=adapter)
+        key, adapter = str(self._count), lora_request(job.adapter) if job.adapter else None
+        self._engine.add_request(
+            key, tokens_prompt(job), sampling_params(job), lora_request=adapter
+        )
         self._active[key] = future
         return 1
 

@@ -511,6 +511,14 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
             raise AttributeError(f"{what} cannot be accessed before reset")
         return self.env
 
+    def observe(self, agent: str) -> Obs:
+        """See `WorkflowEnv.observe`."""
+        return self._live("observe").observe(agent)
+
+    def state(self) -> Any:
+        """See `WorkflowEnv.state`."""
+        return self._live("state").state()
+
     def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
         """See `WorkflowEnv.reset`."""
         self.env.reset(seed=seed, options=options)

@@ -75,8 +75,7 @@ def test_a_request_that_does_not_end_is_told_and_others_wait_until_the_gate_open
         closing = asyncio.create_task(asyncio.to_thread(close))
         await asyncio.to_thread(wait_for, lambda: gate._closed)
         waiting, cancelled = asyncio.create_task(late()), asyncio.create_task(late())
-        await asyncio.sleep(0.03)
-        assert order == []
+        await asyncio.to_thread(wait_for, lambda: len(gate._waiting) == 2)
         cancelled.cancel()
         asked.set()
         assert await closing is False

@@ -29,7 +29,13 @@ from flowzoo.errors import UsageError
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"placement": "splitt"}, "Did you mean 'split'"),
+        ({"dtype": "float8"}, "`dtype`: unknown choice 'float8'"),
+        ({"max_batch": 0}, "`max_batch` must be greater than 0, got 0"),
+        ({"kv_gib": -1.0}, "`kv_gib` must be at least 0"),
+        ({"gpu_share": 1.5}, "`gpu_share` must be at most 1, got 1.5"),
         ({"devices": "1"}, "`devices` is for a split engine"),
+        ({"weight_transfer": "icp"}, "Did you mean 'ipc'"),
         ({"weight_transfer": "ipc"}, "`weight_transfer` ipc is for a split engine"),
     ],
 )
