@@ -555,7 +555,7 @@ class _Parser(TokenCursor):
             if name != "angle" and text != "{" and not (len(text) == 1 and text.isalpha()):
                 raise AnswerSyntaxError
             return self.subscripted(sym(f"{name}({self.subscript()})"), name)
-        # A command that nobody knows is a name where the answer ends with it.
+        # An unknown command is a name where the answer ends with it.
         is_sign = name in SYMBOLS or (len(name) > 1 and self.at < self.end)
         if is_sign and name not in vocabulary.OPERANDS:
             raise AnswerSyntaxError
