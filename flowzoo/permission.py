@@ -22,8 +22,8 @@ from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import cache_folder, file_digest, read_toml, replace_text
 
 TRUST = "--trust"
-_NO_TRUST = "--no-trust"
 """Option of the commands that read files which can name code."""
+_NO_TRUST = "--no-trust"
 _REMEDY = f"If you trust it, repeat the command with {TRUST}"
 
 

@@ -57,8 +57,8 @@ def _judge(judge: JudgeFunction | None, problem: Problem, effect: Judge) -> Judg
     name = f"the judge of problem {problem.id}{_caller(effect)}"
     reply = call_named(name, partial(judge, judge_messages(effect, problem.text)))
     if not isinstance(reply, str):
-        came = f"{type(reply).__name__} {reply!r:.60}"
-        raise UsageError(f"{name}: `judge` must return a str, got {came}")
+        description = f"{type(reply).__name__} {reply!r:.60}"
+        raise UsageError(f"{name}: `judge` must return a str, got {description}")
     return read_judgment(effect, problem.text, reply)
 
 

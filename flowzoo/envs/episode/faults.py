@@ -184,8 +184,8 @@ def effect_fault(effect: Effect) -> str:
         value = getattr(effect, name)
         if not fits(value, declared):
             expected = kind.__annotations__[name].__forward_arg__
-            came = f"{type(value).__name__} {value!r:.100}"
-            return f"{kind.__name__}({name}=...) takes {expected}, got {came}"
+            description = f"{type(value).__name__} {value!r:.100}"
+            return f"{kind.__name__}({name}=...) takes {expected}, got {description}"
     if isinstance(effect, Search) and effect.k < 1:
         return f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
     if isinstance(effect, Judge) and not (effect.question.strip() and is_scale(effect.scale)):
