@@ -205,7 +205,7 @@ def lengths() -> dict[str, Case]:
         "a length of 2**62": Case((POST + b"Content-Length: %d\r\n\r\n" % 2**62,), (413,)),
         "a huge chunk": Case((CHUNKED + b"7fffffffffff\r\n", Times(b"a" * 9000, 400)), (413,)),
         "chunks of one byte": Case(
-            (CHUNKED, Times(b"1\r\n{\r\n" * 1000, 20), b"0\r\n\r\n"), BAD_JSON
+            (CHUNKED, Times(b"1\r\n{\r\n" * 1000, 10), b"0\r\n\r\n"), BAD_JSON
         ),
         "chunks without end": Case((CHUNKED, Times(b"1000\r\n" + b"a" * 4096 + b"\r\n", 600)),
                                    (413,)),
@@ -219,8 +219,8 @@ def bodies() -> dict[str, Case]:
     """Bodies that are slow, held, large or no requests."""
     model = b'{"model": "generator", "messages": [{"role": "user", "content": "x"}], '
     texts = {
-        "a deep list": b"[" * 500_000,
-        "a deep object": b'{"a":' * 100_000,
+        "a deep list": b"[" * 16_000,
+        "a deep object": b'{"a":' * 16_000,
         "a number of 500,000 digits": b"9" * 500_000,
         "a number without bound": model + b'"seed": 1e999999}',
         "no number": b"NaN",
@@ -231,12 +231,18 @@ def bodies() -> dict[str, Case]:
         "an empty body": b"",
         "a picture": b"\x89PNG\r\n" + JUNK * 100,
         "a million of stops": model + b'"stop": [' + b'"a",' * 200_000 + b'"a"]}',
-        "100,000 messages": b'{"model": "generator", "messages": ['
-        + b'{"role": "x"},' * 60_000 + b"1]}",
-        "100,000 fields": b"{" + b"".join(b'"%d": 1,' % n for n in range(60_000)) + b'"model": 1}',
+        "60,000 fields": b"{" + b"".join(b'"%d": 1,' % n for n in range(60_000)) + b'"model": 1}',
     }  # fmt: skip
     return {
         **{name: Case((body(text),), BAD_JSON) for name, text in texts.items()},
+        "60,000 messages": Case(
+            (body(b'{"messages": [' + b'{"role": "x"},' * 60_000 + b"1]}"),), (413,)
+        ),
+        "60,000 lists that do not end": Case((body(b'{"\\"' + b"[" * 60_000),), BAD_JSON),
+        "60,000 lists": Case((body(b"[" * 60_000),), (413,)),
+        "a text of 60,000 braces": Case(
+            (body(b'{"model": "none", "user": "\\"' + b"{" * 60_000 + b'"}'),), BAD_JSON
+        ),
         "a body over the limit": Case((body(b" " * (2**20 + 1)),), (413,)),
         "a slow body": Case((POST + b"Content-Length: 99\r\n\r\n", *[b"a"] * 15), (408,), 0.1),
         "a held body": Case((POST + b"Content-Length: 99\r\n\r\n{",), (408,)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from flowzoo.declared import fits
@@ -16,6 +18,9 @@ from flowzoo.front.refusal import RefusalError, refuse_constant, wrong
 
 MOST_CALLS = 128
 """Most calls of a reply, and most tools of a request."""
+MOST_CONTAINERS = 16_384
+"""Most lists and objects of a request: each takes 14 times the memory of its text."""
+_TEXT_OR_OPENING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|([\[{])', re.DOTALL)
 
 
 class ToolOffer(NamedTuple):
@@ -199,8 +204,11 @@ def read_body(raw: bytes) -> dict[str, Any]:
     """Read the object in the body of a request.
 
     Raises:
-        RefusalError: it is not a JSON object.
+        RefusalError: it is not a JSON object, or has too many lists and objects.
     """
+    if _exceeds_containers(raw):
+        message = f"The request has more than {MOST_CONTAINERS:,} lists and objects."
+        raise RefusalError(413, "request_too_large", message)
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -209,6 +217,13 @@ def read_body(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise wrong("a JSON object", body, None)
     return body
+
+
+def _exceeds_containers(data: bytes) -> bool:
+    if data.count(b"{") + data.count(b"[") <= MOST_CONTAINERS:
+        return False  # soon for almost all requests, as brackets in texts are counted
+    openings = (found for found in _TEXT_OR_OPENING.finditer(data) if found.lastindex)
+    return next(islice(openings, MOST_CONTAINERS, None), None) is not None
 
 
 def read_model(body: Mapping[str, object], models: tuple[str, ...]) -> str:

@@ -169,11 +169,3 @@ def test_the_hash_of_the_prompts_covers_the_tasks_instruction(monkeypatch):
     after = make_workflow("single_v0", "math").prompts_id
     assert before != after
     assert before.split(":")[0] == after.split(":")[0] == "single_v0@1"
-
-
-def test_a_summary_of_the_judges_earlier_name_is_read(tmp_path):
-    judge = {"verdicts": 9, "unreadable": 1, "truths": 8}
-    (tmp_path / "summary.json").write_text(
-        json.dumps({"protocol": {}, "calls": 1.0, "judge": judge})
-    )
-    assert read_summary(tmp_path)["judge"] == {"verdicts": 9, "unreadable": 1, "compared": 8}

@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
     "no JSON": (b"{'model': 1}", 400, "invalid_json", None),
     "half a JSON": (b'{"model": "voting', 400, "invalid_json", None),
     "no UTF-8": (b'{"model": "\xff"}', 400, "invalid_json", None),
-    "a deep JSON": (b"[" * 100_000, 400, "invalid_json", None),
+    "a deep JSON": (b"[" * 10_000, 400, "invalid_json", None),
     "not a number": (b'{"temperature": NaN}', 400, "invalid_json", None),
     "a list": ([], 400, "invalid_type", None),
     "no model": ({"model": None}, 400, "invalid_type", "model"),
