@@ -32,7 +32,7 @@ def changed(page: str, old: str, new: str) -> tuple[str, str]:
             "| grpo, shared | 42.2 % | 97.5 % |",
         ),
         ("README.md", "42.2 %", "32.2 %"),
-        ("docs/diagnostics.md", "1.7 % (3.0 %)", "0.7 % (3.0 %)"),
+        ("docs/measured/diagnostics.md", "1.7 % (3.0 %)", "0.7 % (3.0 %)"),
         ("docs/pilot.md", "+78.4 (+73.0 to +83.5)", "+88.4 (+73.0 to +83.5)"),
     ],
 )

@@ -17,7 +17,7 @@ from benchmarks.speed.data import json_rows
 
 BLIND = Path(__file__).parent / "blind"
 """Pairs whose kinds the authors chose themselves. What the grader got right when it first saw them
-stands in docs/math-reward.md; afterwards they may have been read while it was improved."""
+stands in docs/measured/grading.md; afterwards they may have been read while it was improved."""
 Labeled = list[tuple[str, str, bool]]
 """Replies with reference answers and labels."""
 

@@ -45,6 +45,7 @@ def pages() -> list[Path]:
     return [
         ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
         *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+        *sorted((ROOT / "docs" / "measured").glob("*.md")),
     ]  # fmt: skip
 
 
