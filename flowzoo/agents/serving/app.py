@@ -103,7 +103,7 @@ async def reply_events(pending: PendingAnswer, writer: ReplyWriter) -> AsyncIter
                     yield b": the workflow is playing\n\n"
                 elif isinstance(item[1], TeamAnswer):
                     completions += item[1].completions
-                    choice = choice_of(pending, *item)
+                    choice = choice_of(pending, item[0], item[1])
                     for part in (*writer.parts(choice), *writer.finish(choice)):
                         yield part
                 else:
@@ -120,7 +120,7 @@ def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> Choice:
     request, facts = pending.request, dict[str, Any]()
     shortened = sum(done.shortened for done in answer.completions)
     if pending.by_team or request.transcript or shortened:
-        facts = {"calls": len(answer.completions), "shortened": shortened}
+        facts |= {"calls": len(answer.completions), "shortened": shortened}
     if pending.by_team:
         facts["unseen_messages"] = pending.unseen_messages
     if request.transcript:

@@ -16,7 +16,6 @@ from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.drivers import drive
 from flowzoo.agents.rollout.engine import (
-    EffectBatch,
     PendingEffect,
     Play,
     RequestBatch,
@@ -25,7 +24,7 @@ from flowzoo.agents.rollout.engine import (
     resolve_here,
 )
 from flowzoo.envs import Episode, Problem, Workflow, WorkflowError
-from flowzoo.envs.script import EffectResult, Grade, GradeResult, Message
+from flowzoo.envs.script import JUDGE, EffectResult, Grade, GradeResult, Message
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.tools import Tool, ToolCall, before_calls, read_calls
 from flowzoo.errors import DivergedError, UsageError
@@ -164,7 +163,9 @@ def ask_workflow(
 
     past: list[tuple[Step, list[Any]]] = []
     text, finish, transcript = yield from observed(start(), draw.cap, on_reply, past)
-    if client.tools or client.exchange:
+    while past and not is_spoken(past[-1][0]):
+        past.pop()
+    if past and (client.tools or client.exchange):
         request, response = yield from _ask_last(past, draw.cap, client)
         done = response.completion
         on_reply(request, done)
@@ -176,13 +177,16 @@ def ask_workflow(
     return TeamAnswer(text, finish, completions, transcript)
 
 
+def is_spoken(step: Step) -> bool:
+    """True for requests to agents, not to a judge alone."""
+    return isinstance(step, RequestBatch) and step.requests[-1].agent != JUDGE
+
+
 def _ask_last(
     past: list[tuple[Step, list[Any]]], cap: int | None, client: ClientTools
 ) -> Generator[Step, list[Any], tuple[Request, Response]]:
-    # Asks the last speaker of a play again, who sees the client's tools and their results, and
-    # shortens the past of the play to this new reply. Who speaks last is known at its end only.
-    while isinstance(past[-1][0], EffectBatch):
-        past.pop()
+    # Asks the last speaker of a play again, who sees the client's tools and their results; the past
+    # of the play then ends with this new reply. Who speaks last is known at its end only.
     batch, results = past.pop()
     assert isinstance(batch, RequestBatch)
     last = batch.requests[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -221,18 +222,20 @@ def last_question(messages: Sequence[Sequence[str]]) -> int:
 def check_question(request: ModelRequest) -> None:
     """Raise `RefusalError` unless a request ends with a question, or a tool's results about it."""
     messages, label = request.ask.messages, "input" if request.api == "responses" else "messages"
-    for number, (_, content, *_) in enumerate(messages):
+    sent: dict[str, object] = {"tools": [tool.schema() for tool in request.ask.tools]}
+    for number, message in enumerate(chat_messages(messages)):
+        sent[f"{label}[{number}].content"] = message
+    for param, value in sent.items():
         try:
-            content.encode()
+            json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            param = f"{label}[{number}].content"
-            message = f"`{param}` has half of a surrogate pair."
-            raise RefusalError(400, "invalid_value", message, param) from None
+            fault = f"`{param}` has half of a surrogate pair."
+            raise RefusalError(400, "invalid_value", fault, param) from None
     last = last_question(messages)
     if messages[-1][0] not in ("user", "tool") or last < 0 or not messages[last][1].strip():
         number = len(messages) - 1 if messages[-1][0] != "tool" else max(last, 0)
-        message = "The last message must be the user's, and have a text, or a tool's result."
-        raise RefusalError(400, "invalid_value", message, f"{label}[{number}]")
+        fault = "The last message must be the user's, and have a text, or a tool's result."
+        raise RefusalError(400, "invalid_value", fault, f"{label}[{number}]")
 
 
 def ended() -> RefusalError:

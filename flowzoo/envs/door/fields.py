@@ -37,7 +37,7 @@ class Field(NamedTuple):
 _IGNORED = "ignored"
 _FORMAT = "mapped: the first prompt asks for it, and a code fence around JSON is removed"
 _FORMAT_OF_ROLES = f"{_FORMAT}; of a workflow it is ignored"
-_CAP = "honored; of a workflow the most tokens of every reply"
+_EACH = "of a workflow the most tokens of every reply"
 _SAMPLED = "ignored: rollouts set it"
 _ELSEWHERE = "refused: nothing is stored here, so send all of `input`"
 FIELDS = (
@@ -56,9 +56,9 @@ FIELDS = (
     Field("temperature", None, float, _SAMPLED, "ignored, unless it is the server's"),
     Field("top_p", None, float, _SAMPLED, "ignored, unless it is the server's"),
     Field("seed", "chat", int, _SAMPLED, "honored"),
-    Field("max_tokens", "chat", int, _SAMPLED, _CAP),
-    Field("max_completion_tokens", "chat", int, _SAMPLED, f"mapped: max_tokens; {_CAP[9:]}"),
-    Field("max_output_tokens", "responses", int, _SAMPLED, f"mapped: max_tokens; {_CAP[9:]}"),
+    Field("max_tokens", "chat", int, _SAMPLED, f"honored; {_EACH}"),
+    Field("max_completion_tokens", "chat", int, _SAMPLED, f"mapped: max_tokens; {_EACH}"),
+    Field("max_output_tokens", "responses", int, _SAMPLED, f"mapped: max_tokens; {_EACH}"),
     Field("response_format", "chat", dict, _FORMAT, _FORMAT_OF_ROLES, ({"type": "text"},)),
     Field("text", "responses", dict, f"{_FORMAT}; `verbosity` is ignored",
           f"{_FORMAT_OF_ROLES}; `verbosity` is ignored", ({},)),

@@ -198,7 +198,7 @@ def test_the_last_speaker_calls_the_client_s_tools(model, stream):
         else:
             (choice,) = create(model=model, messages=chat, tools=[tool]).choices
         assert choice.finish_reason == "tool_calls"
-        (call,) = choice.message.tool_calls or ()
+        (call,) = list[Any](choice.message.tool_calls or ())
         assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"a": 1})
         assert choice.message.content == "I look."
         chat += [choice.message.model_dump(exclude_none=True),
