@@ -50,12 +50,12 @@ def make_choice(request: ModelRequest, choice: Choice) -> Choice:
     if ends:
         text, finish, calls = text[: min(ends)], "stop", ()
     if request.wants_json:
-        text = unfenced(text)
+        text = strip_fence(text)
     finish = "tool_calls" if calls else finish
     return choice._replace(text=encodable(text), finish=finish, calls=calls)
 
 
-def unfenced(text: str) -> str:
+def strip_fence(text: str) -> str:
     """The JSON in a code fence; other texts as they are."""
     head, _, rest = text.strip().partition("\n")
     body, fence, after = rest.rpartition("```")

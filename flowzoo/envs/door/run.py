@@ -70,7 +70,7 @@ class OpenRequest:
     ) -> None:
         self.request, self.number, self.samples, self.key = request, number, samples, sending.key
         self.size = request_size(request)
-        self.given: list[ProgramReply] = []
+        self.replies: list[ProgramReply] = []
         self.reply: asyncio.Future[list[ProgramReply]] = asyncio.get_running_loop().create_future()
         self.seen = False  # it is part of a `Progress` and therefore a turn
         self.attempt = sending.attempt
@@ -79,13 +79,13 @@ class OpenRequest:
     @property
     def asks(self) -> list[ProgramRequest]:
         """The request, as often as a reply to it is missing."""
-        return [] if self.reply.done() else [self.request] * (self.samples - len(self.given))
+        return [] if self.reply.done() else [self.request] * (self.samples - len(self.replies))
 
     def give(self, reply: ProgramReply) -> None:
         """Take a reply."""
-        self.given.append(reply)
-        if len(self.given) == self.samples:
-            self.reply.set_result(self.given)
+        self.replies.append(reply)
+        if len(self.replies) == self.samples:
+            self.reply.set_result(self.replies)
 
     def serve(self, link: Link) -> None:
         """Reply to the client at `link` from now on."""
@@ -164,10 +164,10 @@ class ProgramRun:
             await ends_noticed()
         if self.end is not None:
             raise over()
-        again = [e for e in self.requests if e.is_repeated(request, samples, sending)]
-        if not again:
+        earlier = [entry for entry in self.requests if entry.is_repeated(request, samples, sending)]
+        if not earlier:
             return self._open(request, samples, sending)
-        entry = min(again, key=lambda entry: not entry.is_left)
+        entry = min(earlier, key=lambda entry: not entry.is_left)
         entry.attempt = max(entry.attempt, sending.attempt)
         self.repeated += 1
         if entry.reply.done():  # the program goes on

@@ -209,14 +209,14 @@ def read_request(raw: bytes, api: Api, surface: Surface) -> ModelRequest:
     body = read_body(raw)
     model = read_model(body, surface.models)
     ignored = check_fields(body, api, surface)
-    chat, label = (as_chat(body), "input") if api == "responses" else (body, "messages")
+    chat, label = (chat_body(body), "input") if api == "responses" else (body, "messages")
     messages = read_messages(chat.get("messages"), label)
     by_workflow = model == surface.workflow
     form = read_format(chat.get("response_format"))
     if form and by_workflow:
         ignored, form = [*ignored, "text" if api == "responses" else "response_format"], ""
     if form:
-        messages = with_format(messages, form)
+        messages = add_format(messages, form)
     options, own = body.get("stream_options") or {}, body.get("flowzoo") or {}
     caps = [
         _whole(body, name, 1, sys.maxsize)
@@ -267,7 +267,7 @@ def read_format(value: Mapping[str, Any] | None) -> str:
     return f"Reply only with JSON of this schema: {json.dumps(schema.get('schema', {}))}"
 
 
-def with_format(messages: Messages, form: str) -> Messages:
+def add_format(messages: Messages, form: str) -> Messages:
     """The messages with an instruction in the first prompt."""
     first = next((n for n, row in enumerate(messages) if row[0] in ("system", "user")), 0)
     sender, text, *more = messages[first]
@@ -275,7 +275,7 @@ def with_format(messages: Messages, form: str) -> Messages:
     return (*messages[:first], prompt, *messages[first + 1 :])
 
 
-def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
+def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request of Responses under the names of Chat Completions."""
     value, messages = body.get("input"), list[Any]()
     rows = [{"role": "user", "content": value}] if isinstance(value, str) else value

@@ -111,6 +111,20 @@ def test_a_wrong_request_gets_an_error_and_the_program_may_go_on():
     assert (facts["refused"], facts["refusal"], len(episode.turns)) == (len(BODIES), last, 1)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_field_without_an_effect_is_named_or_of_a_strict_program_refused(strict):
+    def solve(problem: str, base_url: str, key: str) -> str:
+        client = Client(base_url, key)
+        client.send(chat("writer", problem, user="me", seed=1, guided_json={}))
+        _, body = client.receive()
+        return body["error"]["param"] if strict else ",".join(body["flowzoo"]["ignored"])
+
+    episode, facts = played(solve, strict=strict)
+    answer = "seed" if strict else "seed,user,guided_json"
+    assert (episode.finished().answer, facts["refused"]) == (answer, strict)
+    assert ("strict" in episode.workflow.spec) == strict
+
+
 HEADERS: dict[str, tuple[str, str, dict[str, str], int, str]] = {
     "another path": ("POST", "/v1/embeddings", {}, 404, "unknown_url"),
     "another method": ("GET", "/v1/chat/completions", {}, 405, "method_not_allowed"),
