@@ -12,7 +12,7 @@ from flowzoo.agents.serving.questions import TeamAnswer
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
 from flowzoo.envs.door.fields import Api
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.replies import Choice, Usage, event, make_choice
+from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, event, make_choice
 from flowzoo.envs.door.wire import model_list, read_request
 from flowzoo.envs.door.writer import ReplyWriter, reply_writer
 from flowzoo.envs.text import encodable
@@ -58,10 +58,10 @@ class TeamFront(Front):
         service = self.service
         limits = service.limits
         raw = await request.body(limits.request_bytes, seconds=limits.seconds)
-        asked = read_request(raw, api, service.surface)
-        pending = await service.begin(asked, request.departure)
-        writer = reply_writer(asked, secrets.token_hex(12))
-        if asked.stream:
+        parsed = read_request(raw, api, service.surface)
+        pending = await service.begin(parsed, request.departure)
+        writer = reply_writer(parsed, secrets.token_hex(12))
+        if parsed.stream:
             return HttpReply(200, b"", "text/event-stream", parts=reply_events(pending, writer))
         return await full_reply(pending, writer)
 
@@ -115,7 +115,7 @@ async def reply_events(pending: PendingAnswer, writer: ReplyWriter) -> AsyncIter
             yield event(error.body())
 
 
-def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> Choice:
+def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> ReplyChoice:
     """An answer as a reply, with the facts of its play."""
     request, facts = pending.request, dict[str, Any]()
     shortened = sum(done.shortened for done in answer.completions)
@@ -127,7 +127,7 @@ def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> Choice:
         facts["transcript"] = [_clean(turn) for turn in answer.transcript]
     refusal = NO_ANSWER if answer.text is None else None
     text, calls = answer.text or "", answer.calls
-    return make_choice(request, Choice(index, text, answer.finish, calls, refusal, facts))
+    return make_choice(request, ReplyChoice(index, text, answer.finish, calls, refusal, facts))
 
 
 def _clean(turn: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,11 +135,11 @@ def _clean(turn: Mapping[str, Any]) -> dict[str, Any]:
     return {**turn, "messages": messages, "reply": encodable(turn["reply"])}
 
 
-def usage(completions: Iterable[Completion]) -> Usage | None:
+def usage(completions: Iterable[Completion]) -> UsedTokens | None:
     """Tokens of all calls; None where a policy does not count them."""
     prompt = output = 0
     for done in completions:
         if done.prompt_tokens is None or done.output_tokens is None:
             return None
         prompt, output = prompt + done.prompt_tokens, output + done.output_tokens
-    return Usage(prompt, output)
+    return UsedTokens(prompt, output)

@@ -1,7 +1,7 @@
 """A served workflow as a tool of Model Context Protocol clients, over stdio: `flowzoo serve --mcp`.
 
-The tool has the workflow's name and takes a `question`. A call is a request like those of the
-OpenAI API, in the same line and with the same limits.
+The tool has the workflow's name and takes a `question`. A call is a request like one to
+the OpenAI API, in the same line and with the same limits.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class TeamAnswer(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What tells the answers to a question apart."""
+    """Key of the randomness of an answer, and its cap."""
 
     seed: int
     sample: int
@@ -170,9 +170,9 @@ def ask_workflow(
         done = response.completion
         on_reply(request, done)
         if calls := client.read(done.text):
-            said = before_calls(visible(done.text))
+            head = before_calls(visible(done.text))
             turns = [*transcript[:-1], {**transcript[-1], "reply": done.text}]
-            return TeamAnswer(said, "tool_calls", completions, turns, calls)
+            return TeamAnswer(head, "tool_calls", completions, turns, calls)
         text, finish, transcript = yield from observed(start(), draw.cap, on_reply, past)
     return TeamAnswer(text, finish, completions, transcript)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from flowzoo.envs.door.fields import Api, IgnoredFields, Surface
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.replies import Choice, Usage, make_choice
+from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, make_choice
 from flowzoo.envs.door.run import Link, OpenRequest, ProgramRun, Sending, over
 from flowzoo.envs.door.wire import ModelRequest, model_list, read_request
 from flowzoo.envs.door.writer import reply_writer
@@ -56,13 +56,13 @@ class DoorFront(Front):
     async def _reply(self, api: Api, request: HttpRequest) -> HttpReply:
         run, link = self.runs[request.key], request.state["link"]
         surface = surface_of(run)
-        asked = read_request(await body_for(request, run), api, surface)
-        self.ignored.note(asked.ignored, surface)
+        parsed = read_request(await body_for(request, run), api, surface)
+        self.ignored.note(parsed.ignored, surface)
         tries = request.header(b"x-stainless-retry-count")
         attempt = int(tries) if tries.isdecimal() and len(tries) < 9 else 0
         sending = Sending(link, request.header(b"idempotency-key"), attempt)
-        entry = await run.ask(asked.ask, sending, asked.samples)
-        return await answered(asked, entry, link)
+        entry = await run.ask(parsed.ask, sending, parsed.samples)
+        return await answered(parsed, entry, link)
 
     async def _models(self, request: HttpRequest) -> HttpReply:
         return json_reply(200, model_list(self.runs[request.key].program.models))
@@ -73,7 +73,7 @@ class DoorFront(Front):
 
 
 def surface_of(run: ProgramRun) -> Surface:
-    """What a program's requests may have."""
+    """Facts that decide on a program's requests."""
     return Surface("door", run.program.models, strict=run.program.strict)
 
 
@@ -96,10 +96,10 @@ async def answered(request: ModelRequest, entry: OpenRequest, link: Link) -> Htt
         raise ClientGoneError
     replies: list[ProgramReply] = entry.reply.result()
     choices = [
-        make_choice(request, Choice(index, reply.text, reply.counts.finish, reply.calls))
+        make_choice(request, ReplyChoice(index, reply.text, reply.counts.finish, reply.calls))
         for index, reply in enumerate(replies)
     ]
-    usage = Usage(
+    usage = UsedTokens(
         sum(reply.counts.prompt_tokens for reply in replies),
         sum(reply.counts.output_tokens for reply in replies),
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowzoo.envs.door.replies import JSON, Choice, Usage, event, ignored_note, sent_calls
+from flowzoo.envs.door.replies import JSON, ReplyChoice, UsedTokens, event, ignored_note, sent_calls
 from flowzoo.envs.door.wire import ModelRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -23,7 +23,7 @@ class ChatWriter:
         }  # fmt: skip
         self._notes = ignored_note(request)
 
-    def whole(self, choices: Sequence[Choice], usage: Usage | None) -> JSON:
+    def whole(self, choices: Sequence[ReplyChoice], usage: UsedTokens | None) -> JSON:
         """All replies as one object."""
         rows = []
         for choice in choices:
@@ -46,7 +46,7 @@ class ChatWriter:
         """The event of a turn of an agent: where reasoning models stream their thoughts."""
         return self._chunk(index, {"reasoning_content": text})
 
-    def parts(self, choice: Choice) -> list[bytes]:
+    def parts(self, choice: ReplyChoice) -> list[bytes]:
         """Events of a reply before its finish reason."""
         deltas: list[JSON] = []
         if choice.refusal is not None:
@@ -57,12 +57,12 @@ class ChatWriter:
             deltas.append({"tool_calls": [{"index": number, **row}]})
         return [self._chunk(choice.index, delta) for delta in deltas]
 
-    def finish(self, choice: Choice) -> list[bytes]:
+    def finish(self, choice: ReplyChoice) -> list[bytes]:
         """Events of the end of a reply."""
         row = self._row(choice.index, "delta", {}, choice.finish, choice.facts)
         return [self._event([row])]
 
-    def end(self, usage: Usage | None) -> list[bytes]:
+    def end(self, usage: UsedTokens | None) -> list[bytes]:
         """Last events of a stream."""
         last = [self._event([], usage=self._usage(usage))] if self._request.stream_usage else []
         return [*last, DONE]
@@ -80,7 +80,7 @@ class ChatWriter:
         head = {**self._head, "object": "chat.completion.chunk"}
         return event({**head, "choices": choices, **more})
 
-    def _usage(self, usage: Usage | None) -> JSON | None:
+    def _usage(self, usage: UsedTokens | None) -> JSON | None:
         if usage is None:
             return None
         prompt, output = usage

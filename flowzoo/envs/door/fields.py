@@ -125,7 +125,7 @@ class Surface(NamedTuple):
 
 
 def outcome(field: Field, server: str) -> str:
-    """What a server does with a field, with how."""
+    """Treatment of a field by a server."""
     return (field.serve if server == "serve" else "") or field.door
 
 

@@ -13,7 +13,7 @@ from flowzoo.envs.tools import ToolCall
 JSON = dict[str, Any]
 
 
-class Choice(NamedTuple):
+class ReplyChoice(NamedTuple):
     """One of the replies to a request."""
 
     index: int
@@ -24,10 +24,10 @@ class Choice(NamedTuple):
     refusal: str | None = None
     """Why there is no text."""
     facts: Mapping[str, Any] = {}
-    """Its field `flowzoo`."""
+    """Field `flowzoo` of the reply."""
 
 
-class Usage(NamedTuple):
+class UsedTokens(NamedTuple):
     """Tokens of all calls for a request."""
 
     prompt: int
@@ -40,7 +40,7 @@ def event(row: JSON, name: str = "") -> bytes:
     return head.encode() + b"data: " + json.dumps(row).encode() + b"\n\n"
 
 
-def make_choice(request: ModelRequest, choice: Choice) -> Choice:
+def make_choice(request: ModelRequest, choice: ReplyChoice) -> ReplyChoice:
     """The reply as its request wants it: until a stop text, and JSON without its code fence.
 
     Calls after a stop text are dropped.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.envs.door.replies import JSON, Choice, Usage, event, ignored_note, sent_calls
+from flowzoo.envs.door.replies import JSON, ReplyChoice, UsedTokens, event, ignored_note, sent_calls
 from flowzoo.envs.door.wire import ModelRequest
 
 
@@ -33,9 +33,9 @@ class ResponsesWriter:
             "tool_choice": body.get("tool_choice") or "auto", "temperature": None, "top_p": None,
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
         }  # fmt: skip
-        self._choice = Choice(0, "", "stop")
+        self._choice = ReplyChoice(0, "", "stop")
 
-    def whole(self, choices: Sequence[Choice], usage: Usage | None) -> JSON:
+    def whole(self, choices: Sequence[ReplyChoice], usage: UsedTokens | None) -> JSON:
         """All replies as one object."""
         (self._choice,) = choices
         is_cut = self._choice.finish == "length"
@@ -65,7 +65,7 @@ class ResponsesWriter:
         """A comment, as an item for thoughts would be a part of the output."""
         return b": a turn of an agent\n\n"
 
-    def parts(self, choice: Choice) -> list[bytes]:
+    def parts(self, choice: ReplyChoice) -> list[bytes]:
         """Events of a reply before its finish reason."""
         self._choice, events = choice, list[bytes]()
         for number, (item, kind, name, value, part) in enumerate(self._items()):
@@ -73,25 +73,25 @@ class ResponsesWriter:
             opened = {**item, "status": "in_progress", **empty}
             added = {"output_index": number, "item": opened}
             events.append(self._event("response.output_item.added", **added))
-            place = _place(number, item, part)
+            position = _position(number, item, part)
             if part is not None:
-                added = {"part": {**part, name: ""}, **place}
+                added = {"part": {**part, name: ""}, **position}
                 events.append(self._event("response.content_part.added", **added))
-            events.append(self._event(f"{kind}.delta", delta=value, logprobs=[], **place))
+            events.append(self._event(f"{kind}.delta", delta=value, logprobs=[], **position))
         return events
 
-    def finish(self, choice: Choice) -> list[bytes]:
+    def finish(self, choice: ReplyChoice) -> list[bytes]:
         """Events of the end of a reply."""
         events = list[bytes]()
         for number, (item, kind, name, value, part) in enumerate(self._items()):
-            place, done = _place(number, item, part), {"name": item.get("name"), name: value}
-            events.append(self._event(f"{kind}.done", logprobs=[], **done, **place))
+            position, done = _position(number, item, part), {"name": item.get("name"), name: value}
+            events.append(self._event(f"{kind}.done", logprobs=[], **done, **position))
             if part is not None:
-                events.append(self._event("response.content_part.done", part=part, **place))
+                events.append(self._event("response.content_part.done", part=part, **position))
             events.append(self._event("response.output_item.done", output_index=number, item=item))
         return events
 
-    def end(self, usage: Usage | None) -> list[bytes]:
+    def end(self, usage: UsedTokens | None) -> list[bytes]:
         """Last events of a stream."""
         row = self.whole([self._choice], usage)
         return [self._event(f"response.{row['status']}", response=row)]
@@ -124,7 +124,7 @@ class ResponsesWriter:
         return event({"type": kind, "sequence_number": self._number - 1, **fields}, kind)
 
 
-def _place(number: int, item: JSON, part: JSON | None) -> JSON:
+def _position(number: int, item: JSON, part: JSON | None) -> JSON:
     # Where an event belongs.
-    place = {"output_index": number, "item_id": item["id"]}
-    return place if part is None else {**place, "content_index": 0}
+    position = {"output_index": number, "item_id": item["id"]}
+    return position if part is None else {**position, "content_index": 0}

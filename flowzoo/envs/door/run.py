@@ -53,7 +53,7 @@ class Link:
 
 
 class Sending(NamedTuple):
-    """How a client sends a request."""
+    """Connection, key and try of a request."""
 
     link: Link
     key: str = ""

@@ -217,7 +217,7 @@ def read_request(raw: bytes, api: Api, surface: Surface) -> ModelRequest:
         ignored, form = [*ignored, "text" if api == "responses" else "response_format"], ""
     if form:
         messages = add_format(messages, form)
-    options, own = body.get("stream_options") or {}, body.get("flowzoo") or {}
+    options, extras = body.get("stream_options") or {}, body.get("flowzoo") or {}
     caps = [
         _whole(body, name, 1, sys.maxsize)
         for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -233,7 +233,7 @@ def read_request(raw: bytes, api: Api, surface: Surface) -> ModelRequest:
         _whole(chat, "seed", -MOST_SEED, MOST_SEED - 1),
         min((cap for cap in caps if cap is not None), default=None),
         bool(form),
-        surface.server == "serve" and _switch(own, "flowzoo", "transcript"),
+        surface.server == "serve" and _switch(extras, "flowzoo", "transcript"),
         tuple(ignored),
         body,
     )
