@@ -1,4 +1,4 @@
-"""Writes the OpenAPI descriptions of the servers into `docs/static`:
+"""Writes what follows from the table of fields of requests: descriptions, and a table of docs:
 
 python -m tools.descriptions
 """
@@ -8,21 +8,26 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flowzoo.agents.serving.parameters import NEUTRAL, OBEYED
+from flowzoo.envs.door.fields import Surface, field_rows
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.wire import KINDS, NOTES, UNSUPPORTED
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "static"
+FOLDER = Path(__file__).resolve().parents[1] / "docs"
 
 
 def descriptions() -> dict[str, str]:
-    """The texts by file, with an example's names of models."""
-    kinds, models = {**OBEYED, **NOTES}, ["voting_v0", "generator", "aggregator"]
+    """The texts by file, with an example's names of models, and the table of the documentation."""
     made = {
-        "serve": describe("flowzoo serve", kinds, NEUTRAL, models, one_model=True),
-        "door": describe("flowzoo's door", KINDS, UNSUPPORTED, ["writer"], tools=True),
+        "static/openapi-serve.json": describe(
+            "flowzoo serve", Surface("serve", ("voting_v0", "generator", "aggregator")), True
+        ),
+        "static/openapi-door.json": describe("flowzoo's door", Surface("door", ("writer",))),
+        "data/request-fields.json": {
+            "command": "python -m tools.descriptions",
+            "columns": ["field", "API", "agent programs", "`flowzoo serve`"],
+            "rows": field_rows(),
+        },
     }
-    return {f"openapi-{name}.json": json.dumps(row, indent=1) + "\n" for name, row in made.items()}
+    return {name: json.dumps(row, indent=1) + "\n" for name, row in made.items()}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from flowzoo.adapters.inspect_task import workflow_task
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.agents.serving.replies import NO_ANSWER
+from flowzoo.agents.serving.app import NO_ANSWER
 from flowzoo.agents.specs import make_policy
 from flowzoo.cli import main as flowzoo
 from flowzoo.envs import make_workflow

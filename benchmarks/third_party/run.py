@@ -37,6 +37,7 @@ LIBRARIES = {
     "rllib": ["ray[rllib]==2.60.0"],
     "tianshou": ["tianshou==2.0.1"],
     "inspect": ["inspect-ai==0.3.285"],
+    "lm_eval": ["lm-eval[api]==0.4.13"],
     "verifiers": ["verifiers==0.4.0"],
     "openenv": ["openenv==0.10.0"],
     "langgraph": ["langgraph==1.2.24", "langchain-openai==1.7.4", "torchrl==0.14.1"],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
@@ -14,7 +16,10 @@ from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count
 from flowzoo.envs.episode.watchdog import watch
 from flowzoo.envs.settings import check_number
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, need_module
+
+if TYPE_CHECKING:
+    from flowzoo.agents.serving.service import TeamService
 
 KEY_VARIABLE = "FLOWZOO_API_KEY"
 REFUSED = ("data", "split", "skip_unusable")
@@ -45,6 +50,10 @@ class Options:
     """Time limit of a request."""
     grace: float = 5.0
     """Seconds to finish open requests after Ctrl-C."""
+    strict: bool = False
+    """Refuse fields of requests that would have no effect."""
+    mcp: bool = False
+    """Be a tool of MCP clients on standard input and output instead of a server."""
 
 
 def run(options: Options) -> int:
@@ -60,20 +69,35 @@ def run(options: Options) -> int:
     check_served(workflow)
     check_policy_map(workflow, options.policies)
     grading_of(workflow)
-    opened = bind(options.host, options.port, bool(key))
+    opening = nullcontext() if options.mcp else bind(options.host, options.port, bool(key))
     limits = ServingLimits(
         options.request_bytes, options.max_open, options.seconds, options.max_waiting
     )
     policies, seed = options.policies, options.problems.seed
-    with opened, open_policy_map(workflow, policies, seed) as policy_map:
+    with opening as opened, open_policy_map(workflow, policies, seed) as policy_map:
         service = TeamService(
             workflow, policy_map, temperature=policies.temperature, top_p=policies.top_p,
-            limits=limits, api_key=key,
+            limits=limits, api_key=key, strict=options.strict,
         )  # fmt: skip
+        if opened is None:
+            return serve_stdio(service)
         server = TeamServer(service, opened, options.grace, lambda: print(line, flush=True))
-        line = f"serving {', '.join(service.team.models)} at {server.url}/v1 (Ctrl-C ends it)"
+        line = f"serving {', '.join(service.surface.models)} at {server.url}/v1 (Ctrl-C ends it)"
         with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(to_stderr):
             asyncio.run(server.run_until_stopped())
+    return 0
+
+
+def serve_stdio(service: TeamService) -> int:
+    """Be a tool until standard input ends.
+
+    Raises:
+        MissingExtraError: the protocol's library is not installed.
+    """
+    need_module("mcp", "flowzoo serve --mcp")
+    from flowzoo.agents.serving.mcp_tool import serve_tool
+
+    asyncio.run(serve_tool(service))
     return 0
 
 

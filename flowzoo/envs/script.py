@@ -352,6 +352,8 @@ class AgentProgram(NamedTuple):
     """True if another run with the same replies sends the same requests."""
     variables: tuple[str, ...] = ()
     """Environment variables that a command gets beside the usual ones."""
+    strict: bool = False
+    """True if fields of requests that would have no effect are refused."""
 
 
 class ProgramRequest(NamedTuple):

@@ -1,19 +1,26 @@
-"""The application of a served workflow: `/v1/chat/completions` and `/v1/models`."""
+"""The application of a served workflow: Chat Completions, Responses and models."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from typing import Any
 
-from flowzoo.agents.serving.parameters import NEUTRAL, OBEYED, read_request
+from flowzoo.agents.policy import Completion
 from flowzoo.agents.serving.questions import TeamAnswer
-from flowzoo.agents.serving.replies import ReplyStream, completion
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
+from flowzoo.envs.door.fields import Api
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.wire import NOTES, event, model_list
+from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, event, make_choice
+from flowzoo.envs.door.wire import model_list, read_request
+from flowzoo.envs.door.writer import ReplyWriter, reply_writer
+from flowzoo.envs.text import encodable
 from flowzoo.front.front import Front
 from flowzoo.front.refusal import RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
+
+NO_ANSWER = "The workflow ended without an answer: its replies could not be read as one."
 
 
 class TeamFront(Front):
@@ -22,7 +29,8 @@ class TeamFront(Front):
     def __init__(self, service: TeamService) -> None:
         super().__init__(
             {
-                "POST /v1/chat/completions": self._chat,
+                "POST /v1/chat/completions": partial(self._reply, "chat"),
+                "POST /v1/responses": partial(self._reply, "responses"),
                 "GET /v1/models": self._models,
                 "GET /v1/models/*": self._model,
                 "GET /openapi.json": self._description,
@@ -46,58 +54,92 @@ class TeamFront(Front):
             "answered_requests_total": self.service.answered,
         }
 
-    async def _chat(self, request: HttpRequest) -> HttpReply:
+    async def _reply(self, api: Api, request: HttpRequest) -> HttpReply:
         service = self.service
         limits = service.limits
         raw = await request.body(limits.request_bytes, seconds=limits.seconds)
-        pending = await service.begin(read_request(raw, service.team), request.departure)
-        if pending.request.stream:
-            return HttpReply(200, b"", "text/event-stream", parts=reply_events(pending))
-        return await full_reply(pending)
+        parsed = read_request(raw, api, service.surface)
+        pending = await service.begin(parsed, request.departure)
+        writer = reply_writer(parsed, secrets.token_hex(12))
+        if parsed.stream:
+            return HttpReply(200, b"", "text/event-stream", parts=reply_events(pending, writer))
+        return await full_reply(pending, writer)
 
     async def _models(self, request: HttpRequest) -> HttpReply:
-        return json_reply(200, model_list(self.service.team.models))
+        return json_reply(200, model_list(self.service.surface.models))
 
     async def _model(self, request: HttpRequest) -> HttpReply:
         name = request.path.rpartition("/")[2]
-        for row in model_list(self.service.team.models)["data"]:
+        for row in model_list(self.service.surface.models)["data"]:
             if row["id"] == name:
                 return json_reply(200, row)
         raise RefusalError(404, "model_not_found", f"The model {name!r:.100} does not exist.")
 
     async def _description(self, request: HttpRequest) -> HttpReply:
-        models, kinds = self.service.team.models, {**OBEYED, **NOTES}
-        return json_reply(200, describe("flowzoo serve", kinds, NEUTRAL, models, one_model=True))
+        return json_reply(200, describe("flowzoo serve", self.service.surface, one_model=True))
 
 
-async def full_reply(pending: PendingAnswer) -> HttpReply:
+async def full_reply(pending: PendingAnswer, writer: ReplyWriter) -> HttpReply:
     """The response to an open request, with its answers."""
     answers: dict[int, TeamAnswer] = {}
     with pending:
         async for item in pending.news():
             if item is not None and isinstance(item[1], TeamAnswer):
                 answers[item[0]] = item[1]
-    choices = [answers[index] for index in sorted(answers)]
-    return json_reply(200, completion(pending.request, choices, pending.by_team))
+    choices = [choice_of(pending, index, answers[index]) for index in sorted(answers)]
+    counts = usage(done for answer in answers.values() for done in answer.completions)
+    return json_reply(200, writer.whole(choices, counts))
 
 
-async def reply_events(pending: PendingAnswer) -> AsyncIterator[bytes]:
+async def reply_events(pending: PendingAnswer, writer: ReplyWriter) -> AsyncIterator[bytes]:
     """The events of an open request: the turns of the roles as they come, then the answers."""
-    stream, completions = ReplyStream(pending.request, pending.by_team), []
+    completions: list[Completion] = []
     with pending:
         try:
-            for start in stream.start():
+            for start in writer.start():
                 yield start
             async for item in pending.news():
                 if item is None:
                     yield b": the workflow is playing\n\n"
                 elif isinstance(item[1], TeamAnswer):
                     completions += item[1].completions
-                    for part in stream.answer(item[0], item[1]):
+                    choice = choice_of(pending, item[0], item[1])
+                    for part in (*writer.parts(choice), *writer.finish(choice)):
                         yield part
                 else:
-                    yield stream.turn(item[0], item[1])
-            for part in stream.end(completions):
+                    text = encodable(item[1].text).strip()
+                    yield writer.turn(item[0], f"[{item[1].agent}] {text}\n\n")
+            for part in writer.end(usage(completions)):
                 yield part
         except RefusalError as error:
             yield event(error.body())
+
+
+def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> ReplyChoice:
+    """An answer as a reply, with the facts of its play."""
+    request, facts = pending.request, dict[str, Any]()
+    shortened = sum(done.shortened for done in answer.completions)
+    if pending.by_team or request.transcript or shortened:
+        facts |= {"calls": len(answer.completions), "shortened": shortened}
+    if pending.by_team:
+        facts["unseen_messages"] = pending.unseen_messages
+    if request.transcript:
+        facts["transcript"] = [_clean(turn) for turn in answer.transcript]
+    refusal = NO_ANSWER if answer.text is None else None
+    text, calls = answer.text or "", answer.calls
+    return make_choice(request, ReplyChoice(index, text, answer.finish, calls, refusal, facts))
+
+
+def _clean(turn: Mapping[str, Any]) -> dict[str, Any]:
+    messages = [{**part, "content": encodable(part["content"])} for part in turn["messages"]]
+    return {**turn, "messages": messages, "reply": encodable(turn["reply"])}
+
+
+def usage(completions: Iterable[Completion]) -> UsedTokens | None:
+    """Tokens of all calls; None where a policy does not count them."""
+    prompt = output = 0
+    for done in completions:
+        if done.prompt_tokens is None or done.output_tokens is None:
+            return None
+        prompt, output = prompt + done.prompt_tokens, output + done.output_tokens
+    return UsedTokens(prompt, output)

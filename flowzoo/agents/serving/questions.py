@@ -20,12 +20,15 @@ from flowzoo.agents.rollout.engine import (
     Play,
     RequestBatch,
     Response,
+    Step,
     resolve_here,
 )
 from flowzoo.envs import Episode, Problem, Workflow, WorkflowError
-from flowzoo.envs.script import EffectResult, Grade, GradeResult, Message
+from flowzoo.envs.script import JUDGE, EffectResult, Grade, GradeResult, Message
 from flowzoo.envs.tasks.task import Task
+from flowzoo.envs.tools import Tool, ToolCall, before_calls, read_calls
 from flowzoo.errors import DivergedError, UsageError
+from flowzoo.reward.visible import visible
 from flowzoo.seeding import key_digest
 
 UNKNOWN = GradeResult(0.0, "unknown")
@@ -51,6 +54,34 @@ class TeamAnswer(NamedTuple):
     """Completions of all calls, also of judges."""
     transcript: Sequence[Mapping[str, Any]]
     """A dict per turn; see `Episode.transcript`."""
+    calls: Sequence[ToolCall] = ()
+    """Calls of the client's tools, in place of an answer."""
+
+
+class Draw(NamedTuple):
+    """Key of the randomness of an answer, and its cap."""
+
+    seed: int
+    sample: int
+    cap: int | None
+    """Most tokens of a reply."""
+
+
+class ClientTools(NamedTuple):
+    """Tools of the client, which the last speaker may call."""
+
+    tools: tuple[Tool, ...] = ()
+    most_calls: int = 1
+    exchange: Sequence[Message] = ()
+    """Earlier calls of them about the question, with their results."""
+    number: int = 0
+    """Number of the messages before the reply, for the ids of its calls."""
+
+    def read(self, text: str) -> tuple[ToolCall, ...]:
+        """The calls in a reply; none if it has others, or none that can be read."""
+        if not self.tools:
+            return ()
+        return read_calls(visible(text), self.tools, self.most_calls, self.number).calls
 
 
 def finished_answer(
@@ -110,15 +141,14 @@ def ask_workflow(
     workflow: Workflow,
     policy_map: PolicyMap,
     question: str,
-    seed: int,
-    sample: int,
-    cap: int | None,
+    draw: Draw,
+    client: ClientTools,
     on_turn: Callable[[SpokenTurn], None],
 ) -> Play:
     """The play of a question by all roles; returns its `TeamAnswer`.
 
     Seed, question and sample are the key of its randomness, so that a request that is repeated with
-    its seed has the same draws. No reply has more than `cap` tokens.
+    its seed has the same draws.
     """
     problem = asked_problem(workflow.task, question)
     completions: list[Completion] = []
@@ -127,26 +157,70 @@ def ask_workflow(
         completions.append(completion)
         on_turn(SpokenTurn(request.agent, completion.text))
 
-    start = partial(Episode, workflow, problem, f"{problem.id}#{sample}")
-    play = drive(start, policy_map, seed, sample, finish=finished_answer)
-    text, finish, transcript = yield from observed(play, cap, on_reply)
+    def start() -> Play:
+        opened = partial(Episode, workflow, problem, f"{problem.id}#{draw.sample}")
+        return drive(opened, policy_map, draw.seed, draw.sample, finish=finished_answer)
+
+    past: list[tuple[Step, list[Any]]] = []
+    text, finish, transcript = yield from observed(start(), draw.cap, on_reply, past)
+    while past and not is_spoken(past[-1][0]):
+        past.pop()
+    if past and (client.tools or client.exchange):
+        request, response = yield from _ask_last(past, draw.cap, client)
+        done = response.completion
+        on_reply(request, done)
+        if calls := client.read(done.text):
+            head = before_calls(visible(done.text))
+            turns = [*transcript[:-1], {**transcript[-1], "reply": done.text}]
+            return TeamAnswer(head, "tool_calls", completions, turns, calls)
+        text, finish, transcript = yield from observed(start(), draw.cap, on_reply, past)
     return TeamAnswer(text, finish, completions, transcript)
 
 
+def is_spoken(step: Step) -> bool:
+    """True for requests to agents, not to a judge alone."""
+    return isinstance(step, RequestBatch) and step.requests[-1].agent != JUDGE
+
+
+def _ask_last(
+    past: list[tuple[Step, list[Any]]], cap: int | None, client: ClientTools
+) -> Generator[Step, list[Any], tuple[Request, Response]]:
+    # Asks the last speaker of a play again, who sees the client's tools and their results; the past
+    # of the play then ends with this new reply. Who speaks last is known at its end only.
+    batch, results = past.pop()
+    assert isinstance(batch, RequestBatch)
+    last = batch.requests[-1]
+    request = replace(
+        last, messages=[*last.messages, *client.exchange], tools=(*last.tools, *client.tools),
+        key=(*last.key, "tools", client.number), earlier=None,
+    )  # fmt: skip
+    (response,) = yield RequestBatch([capped(request, cap)])
+    past.append((batch, [*results[:-1], response]))
+    return request, response
+
+
 def observed(
-    play: Play, cap: int | None, on_reply: Callable[[Request, Completion], None]
+    play: Play,
+    cap: int | None,
+    on_reply: Callable[[Request, Completion], None],
+    past: list[tuple[Step, list[Any]]],
 ) -> Generator[Any, list[Any], Any]:
-    """The same play with capped replies, which go to `on_reply` as they come."""
-    batch = next(play)
+    """The same play with capped replies, which go to `on_reply` as they come.
+
+    It begins with the results of `past`, to which the others are added.
+    """
+    batch, number = next(play), 0
     while True:
         if isinstance(batch, RequestBatch):
             batch = RequestBatch([capped(request, cap) for request in batch.requests])
-        results = yield batch
-        if isinstance(batch, RequestBatch):
-            for request, response in zip(batch.requests, results, strict=True):
-                on_reply(request, response.completion)
+        if number == len(past):
+            past.append((batch, (yield batch)))
+            if isinstance(batch, RequestBatch):
+                for request, response in zip(batch.requests, past[-1][1], strict=True):
+                    on_reply(request, response.completion)
+        number += 1
         try:
-            batch = play.send(results)
+            batch = play.send(past[number - 1][1])
         except StopIteration as stop:
             return stop.value
 
@@ -163,20 +237,20 @@ def ask_role(
     policy_map: PolicyMap,
     name: str,
     messages: Sequence[Message],
-    seed: int,
-    sample: int,
-    cap: int | None,
+    draw: Draw,
+    client: ClientTools,
 ) -> Play:
     """The play of a chat with a role or an agent, which gets the messages as they are."""
     role = workflow.agents[name][0] if name in workflow.agents else name
     lengths = policy_map.lengths(name)
-    digest = key_digest(*(part for message in messages for part in message.values())).hex()
+    digest = key_digest(*(str(part) for message in messages for part in message.values())).hex()
     request = Request(
-        (seed, digest, sample, name, 0), name, role, messages,
-        max_tokens=lengths.reply, max_prompt=lengths.prompt, keep=messages[-1]["content"],
+        (draw.seed, digest, draw.sample, name, 0), name, role, messages, max_tokens=lengths.reply,
+        max_prompt=lengths.prompt, keep=messages[-1]["content"], tools=client.tools,
     )  # fmt: skip
-    (response,) = yield RequestBatch([capped(request, cap)])
+    (response,) = yield RequestBatch([capped(request, draw.cap)])
     done = response.completion
     turn = {"agent": name, "turn": 0, "phase": 0, "messages": messages, "reply": done.text}
-    finish = "length" if done.finish == "length" else "stop"
-    return TeamAnswer(done.text, finish, [done], [turn])
+    finish, calls = "length" if done.finish == "length" else "stop", client.read(done.text)
+    text = before_calls(visible(done.text)) if calls else done.text
+    return TeamAnswer(text, finish, [done], [turn], calls)

@@ -1,28 +1,25 @@
-"""The door's application: `/v1/chat/completions` and `/v1/models`."""
+"""The door's application: Chat Completions, Responses and models."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
+from flowzoo.envs.door.fields import Api, IgnoredFields, Surface
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.run import Link, OpenRequest, ProgramRun, over
-from flowzoo.envs.door.wire import (
-    KINDS,
-    UNSUPPORTED,
-    ChatCall,
-    completion,
-    events,
-    model_list,
-    read_call,
-)
+from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, make_choice
+from flowzoo.envs.door.run import Link, OpenRequest, ProgramRun, Sending, over
+from flowzoo.envs.door.wire import ModelRequest, model_list, read_request
+from flowzoo.envs.door.writer import reply_writer
 from flowzoo.envs.script import ProgramReply
 from flowzoo.front.front import Front
 from flowzoo.front.refusal import ClientGoneError, RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
 
 LAST_S = 0.01
-"""Seconds before a stream's last events, to detect a client that has disconnected."""
+"""Seconds between two looks for a client that has disconnected, before a stream's last events."""
+_LOOKS = 4  # on a busy machine they are late, like the client
 
 
 class DoorFront(Front):
@@ -33,12 +30,13 @@ class DoorFront(Front):
     def __init__(self, runs: Mapping[str, ProgramRun]) -> None:
         super().__init__(
             {
-                "POST /v1/chat/completions": self._chat,
+                "POST /v1/chat/completions": partial(self._reply, "chat"),
+                "POST /v1/responses": partial(self._reply, "responses"),
                 "GET /v1/models": self._models,
                 "GET /openapi.json": self._description,
             }
         )
-        self.runs = runs
+        self.runs, self.ignored = runs, IgnoredFields()
 
     def check(self, request: HttpRequest) -> None:
         """Raise `RefusalError` for a request whose key is of no run."""
@@ -55,18 +53,28 @@ class DoorFront(Front):
         """Runs of programs."""
         return {"program_runs": len(self.runs)}
 
-    async def _chat(self, request: HttpRequest) -> HttpReply:
+    async def _reply(self, api: Api, request: HttpRequest) -> HttpReply:
         run, link = self.runs[request.key], request.state["link"]
-        call = read_call(await body_for(request, run), run.program.models)
-        entry = await run.ask(call.request, link, request.header(b"idempotency-key") or None)
-        return await answered(call, entry, link)
+        surface = surface_of(run)
+        parsed = read_request(await body_for(request, run), api, surface)
+        self.ignored.note(parsed.ignored, surface)
+        tries = request.header(b"x-stainless-retry-count")
+        attempt = int(tries) if tries.isdecimal() and len(tries) < 9 else 0
+        sending = Sending(link, request.header(b"idempotency-key"), attempt)
+        entry = await run.ask(parsed.ask, sending, parsed.samples)
+        return await answered(parsed, entry, link)
 
     async def _models(self, request: HttpRequest) -> HttpReply:
         return json_reply(200, model_list(self.runs[request.key].program.models))
 
     async def _description(self, request: HttpRequest) -> HttpReply:
-        models = self.runs[request.key].program.models
-        return json_reply(200, describe("flowzoo's door", KINDS, UNSUPPORTED, models, tools=True))
+        surface = surface_of(self.runs[request.key])
+        return json_reply(200, describe("flowzoo's door", surface))
+
+
+def surface_of(run: ProgramRun) -> Surface:
+    """Facts that decide on a program's requests."""
+    return Surface("door", run.program.models, strict=run.program.strict)
 
 
 async def body_for(request: HttpRequest, run: ProgramRun) -> bytes:
@@ -81,22 +89,33 @@ async def body_for(request: HttpRequest, run: ProgramRun) -> bytes:
         run.incoming.discard(limit)
 
 
-async def answered(call: ChatCall, entry: OpenRequest, link: Link) -> HttpReply:
-    """Respond to an open request when it has a reply or its client has disconnected."""
+async def answered(request: ModelRequest, entry: OpenRequest, link: Link) -> HttpReply:
+    """Respond to an open request when it has its replies or its client has disconnected."""
     await asyncio.wait((link.end, entry.reply), return_when=asyncio.FIRST_COMPLETED)
     if link.end.done():  # a reply that arrives at the same time is kept for a repeated request
         raise ClientGoneError
-    reply: ProgramReply = entry.reply.result()
-    if not call.stream:
-        return json_reply(200, completion(call, entry.number, reply))
-    parts, count = list(events(call, entry.number, reply)), 3 if call.stream_usage else 2
+    replies: list[ProgramReply] = entry.reply.result()
+    choices = [
+        make_choice(request, ReplyChoice(index, reply.text, reply.counts.finish, reply.calls))
+        for index, reply in enumerate(replies)
+    ]
+    usage = UsedTokens(
+        sum(reply.counts.prompt_tokens for reply in replies),
+        sum(reply.counts.output_tokens for reply in replies),
+    )
+    writer = reply_writer(request, str(entry.number))  # a program may use the id
+    if not request.stream:
+        return json_reply(200, writer.whole(choices, usage))
+    first = [*writer.start(), *(part for choice in choices for part in writer.parts(choice))]
     # In one piece: a client that has the finish reason has left nothing unread.
-    last, first = b"".join(parts[-count:]), unless_left(parts[:-count], link)
-    return HttpReply(200, last, "text/event-stream", parts=first)
+    last = [*(part for choice in choices for part in writer.finish(choice)), *writer.end(usage)]
+    parts = unless_left(first, link)
+    return HttpReply(200, b"".join(last), "text/event-stream", parts=parts)
 
 
 async def unless_left(parts: Sequence[bytes], link: Link) -> AsyncIterator[bytes]:
     """The parts of a stream; a client that disconnects early does not get what follows them."""
     for part in parts:
         yield part
-    await asyncio.wait((link.end,), timeout=LAST_S)
+    for _ in range(_LOOKS):
+        await asyncio.wait((link.end,), timeout=LAST_S)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from flowzoo.envs.door.wire import MOST_CALLS, MOST_STOPS, Kinds
+from flowzoo.envs.door.fields import Api, Surface, fields_of, outcome
+from flowzoo.envs.door.wire import MOST_CALLS, MOST_STOPS
 
 JSON = dict[str, Any]
 _TYPES: Mapping[type, JSON] = {
@@ -13,9 +14,10 @@ _TYPES: Mapping[type, JSON] = {
     dict: {"type": "object"},
     float: {"type": "number"},
     int: {"type": "integer"},
+    list: {"type": "array"},
     str: {"type": "string"},
 }
-"""Schemas of the types in `Kinds`."""
+"""Schemas of the types of fields."""
 
 
 def _object(required: str, **properties: JSON) -> JSON:
@@ -51,42 +53,34 @@ _COMPLETION = _object(
     choices=_list(_CHOICE),
     usage={"type": ["object", "null"]},
 )
+_RESPONSE = _object(
+    "id object created_at model status output",
+    object={"const": "response"},
+    output=_list({"type": "object", "required": ["id", "type"]}),
+)
 _TOOL = _object("type function", type={"const": "function"}, function=_object("name", name=_TEXT))
 _STATUS = _object("status", status=_TEXT)
 
 
-def describe(
-    title: str,
-    kinds: Kinds,
-    neutral: Mapping[str, tuple[object, ...]],
-    models: Sequence[str],
-    tools: bool = False,
-    one_model: bool = False,
-) -> JSON:
+def describe(title: str, surface: Surface, one_model: bool = False) -> JSON:
     """The description of a server.
 
     Args:
         title: its name.
-        kinds: types of the fields that it obeys or checks.
-        neutral: the only values of fields that ask for what there is not.
-        models: names that `model` may have.
-        tools: whether a request may bring tools.
+        surface: what its requests may have.
         one_model: whether there is an address for each model.
     """
     error = {"application/json": {"schema": _ERROR}}
-    request = _request(kinds, neutral, models, tools)
-    chat = {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
-        **_responses(_COMPLETION, stream=True),
-    }
     paths: JSON = {
-        "/v1/chat/completions": {"post": {"operationId": "complete", **chat}},
+        "/v1/chat/completions": _create("complete", _request("chat", surface), _COMPLETION),
+        "/v1/responses": _create("respond", _request("responses", surface), _RESPONSE),
         "/v1/models": {"get": {"operationId": "models", **_responses(_MODELS)}},
         "/health": {"get": {"operationId": "health", "security": [], **_responses(_STATUS)}},
         "/metrics": {"get": {"operationId": "metrics", **_responses(_TEXT, "text/plain")}},
     }
     if one_model:
-        name = {"name": "name", "in": "path", "required": True, "schema": {"enum": [*models]}}
+        schema = {"enum": [*surface.models]}
+        name = {"name": "name", "in": "path", "required": True, "schema": schema}
         get = {"operationId": "model", "parameters": [name], **_responses(_MODEL)}
         paths["/v1/models/{name}"] = {"get": get}
     return {
@@ -101,26 +95,35 @@ def describe(
     }
 
 
-def _request(
-    kinds: Kinds, neutral: Mapping[str, tuple[object, ...]], models: Sequence[str], tools: bool
-) -> JSON:
+def _create(name: str, request: JSON, reply: JSON) -> JSON:
+    body = {"required": True, "content": {"application/json": {"schema": request}}}
+    responses = _responses(reply, stream=True)
+    return {"post": {"operationId": name, "requestBody": body, **responses}}
+
+
+def _request(api: Api, surface: Surface) -> JSON:
     message = _object(
         "role content",
         role={"enum": ["system", "developer", "user", "assistant"]},
         content={"anyOf": [_TEXT, _list(_PART)]},
     )
     stop = {"type": "string", "minLength": 1}
-    fields: JSON = {name: _or_null(_TYPES[kind]) for name, kind in kinds.items()}
-    fields |= {name: {"enum": [*values, None]} for name, values in neutral.items()}
-    fields |= {
-        "model": {"enum": [*models]},
+    readers: JSON = {
+        "model": {"enum": [*surface.models]},
         "messages": _list(message, minItems=1),
+        "input": {"anyOf": [_TEXT, _list(message, minItems=1)]},
         "stop": _or_null(stop, _list(stop, maxItems=MOST_STOPS)),
+        "tools": _or_null(_list(_TOOL, maxItems=MOST_CALLS)),
+        "tool_choice": {},
     }
-    if tools:
-        fields["tools"] = _or_null(_list(_TOOL, maxItems=MOST_CALLS))
-        fields["n"] = {"enum": [1, None]}
-    return {**_object("model messages", **fields), "additionalProperties": False}
+    fields: JSON = {}
+    for field in fields_of(api):
+        done = outcome(field, surface.server)
+        if not done.startswith("refused"):
+            kind = _or_null(_TYPES[field.kind]) if field.kind else {}
+            fields[field.name] = {**readers.get(field.name, kind), "description": done}
+    required = "model messages" if api == "chat" else "model input"
+    return _object(required, **fields)
 
 
 def _responses(schema: JSON, kind: str = "application/json", stream: bool = False) -> JSON:

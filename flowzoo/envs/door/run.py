@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from flowzoo.envs.script import (
     AgentProgram,
@@ -51,17 +52,40 @@ class Link:
         self.end.set_result(None)
 
 
+class Sending(NamedTuple):
+    """Connection, key and try of a request."""
+
+    link: Link
+    key: str = ""
+    """Idempotency key; empty: none."""
+    attempt: int = 0
+    """Number of times that its client has sent it before, as far as it says so."""
+
+
 class OpenRequest:
-    """A request of a program, and its reply."""
+    """A request of a program, and its replies."""
 
     def __init__(
-        self, request: ProgramRequest, number: int, link: Link, key: str | None = None
+        self, request: ProgramRequest, number: int, samples: int, sending: Sending
     ) -> None:
-        self.request, self.number, self.key = request, number, key
+        self.request, self.number, self.samples, self.key = request, number, samples, sending.key
         self.size = request_size(request)
-        self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
+        self.replies: list[ProgramReply] = []
+        self.reply: asyncio.Future[list[ProgramReply]] = asyncio.get_running_loop().create_future()
         self.seen = False  # it is part of a `Progress` and therefore a turn
-        self.serve(link)
+        self.attempt = sending.attempt
+        self.serve(sending.link)
+
+    @property
+    def asks(self) -> list[ProgramRequest]:
+        """The request, as often as a reply to it is missing."""
+        return [] if self.reply.done() else [self.request] * (self.samples - len(self.replies))
+
+    def give(self, reply: ProgramReply) -> None:
+        """Take a reply."""
+        self.replies.append(reply)
+        if len(self.replies) == self.samples:
+            self.reply.set_result(self.replies)
 
     def serve(self, link: Link) -> None:
         """Reply to the client at `link` from now on."""
@@ -78,6 +102,24 @@ class OpenRequest:
     def is_left(self) -> bool:
         """True if its client has disconnected without the whole reply."""
         return self.link.end.done() and not self.is_read
+
+    @property
+    def is_over(self) -> bool:
+        """True if no client can send it again."""
+        return self.is_read and not (self.key or self.link.end.done())
+
+    def is_repeated(self, request: ProgramRequest, samples: int, sending: Sending) -> bool:
+        """True if a request is this one, sent again.
+
+        An idempotency key decides. Without one a client that says so sends it again, or one that
+        has not read the replies and is no longer there.
+        """
+        if (request, samples) != (self.request, self.samples):
+            return False
+        if sending.key and self.key:
+            return sending.key == self.key
+        is_alone = self.link.end.done() or sending.link.end.done()
+        return (is_alone and not self.is_read) or sending.attempt > self.attempt
 
 
 class ProgramRun:
@@ -101,30 +143,32 @@ class ProgramRun:
 
     @property
     def open(self) -> list[OpenRequest]:
-        """Requests without a reply."""
+        """Requests without all their replies."""
         return [entry for entry in self.requests if not entry.reply.done()]
 
-    async def ask(self, request: ProgramRequest, link: Link, key: str | None = None) -> OpenRequest:
-        """Open a request, or return the one that its client repeats.
+    @property
+    def asks(self) -> list[ProgramRequest]:
+        """Requests, as often as replies to them are missing."""
+        return [request for entry in self.open for request in entry.asks]
 
-        A request is repeated if an equal one has the same idempotency `key`, or its client has
-        disconnected without the whole reply. Equal requests of connected clients are different.
+    async def ask(self, request: ProgramRequest, sending: Sending, samples: int = 1) -> OpenRequest:
+        """Open a request, or return the one that its client repeats.
 
         Raises:
             RefusalError: the run has ended or exceeds its calls or open requests.
         """
+        link = sending.link
         link.entry = None  # its client has read the reply to its previous request
-        self.requests = [entry for entry in self.requests if entry.key or not entry.is_read]
+        self.requests = [entry for entry in self.requests if not entry.is_over]
         if any(entry.request == request for entry in self.requests):
             await ends_noticed()
         if self.end is not None:
             raise over()
-        equal = [entry for entry in self.requests if entry.request == request]
-        keyed = [entry for entry in equal if key and entry.key == key]
-        left = [entry for entry in equal if entry.is_left or link.end.done()]
-        if not keyed + left:
-            return self._open(request, link, key)
-        entry = (keyed + left)[0]
+        earlier = [entry for entry in self.requests if entry.is_repeated(request, samples, sending)]
+        if not earlier:
+            return self._open(request, samples, sending)
+        entry = min(earlier, key=lambda entry: not entry.is_left)
+        entry.attempt = max(entry.attempt, sending.attempt)
         self.repeated += 1
         if entry.reply.done():  # the program goes on
             self.quiet_s = 0.0
@@ -132,16 +176,16 @@ class ProgramRun:
             entry.serve(link)
         return entry
 
-    def _open(self, request: ProgramRequest, link: Link, key: str | None) -> OpenRequest:
-        if self.calls == self.program.calls:
+    def _open(self, request: ProgramRequest, samples: int, sending: Sending) -> OpenRequest:
+        if self.calls + samples > self.program.calls:
             self.finish("calls", f"it made {self.calls:,} calls and did not end")
             raise over()
         size = request_size(request) + sum(entry.size for entry in self.requests if not entry.sent)
         if size > MOST_OPEN_CHARACTERS:
             message = f"Open requests have more than {MOST_OPEN_CHARACTERS:,} characters together."
             raise RefusalError(413, "open_requests_too_large", message)
-        self.calls += 1
-        entry = OpenRequest(request, self.calls, link, key)
+        entry = OpenRequest(request, self.calls + 1, samples, sending)
+        self.calls += samples
         self.requests.append(entry)
         self.quiet_s = 0.0
         self.wake.set()
@@ -157,9 +201,9 @@ class ProgramRun:
     def answer(self, exchange: Exchange) -> None:
         """Reply to open requests."""
         for request, reply in zip(exchange.requests, exchange.replies, strict=True):
-            for entry in self.requests:
-                if not entry.reply.done() and entry.request == request:
-                    entry.reply.set_result(reply)
+            for entry in self.open:
+                if entry.request == request:
+                    entry.give(reply)
                     break
         for entry in self.open:
             entry.seen = False  # deferred, not a turn yet
@@ -181,7 +225,7 @@ class ProgramRun:
         """Wait for a phase, or the end."""
         await self._wait(
             lambda: (
-                len(self.open) >= self.program.at_once
+                len(self.asks) >= self.program.at_once
                 or (bool(self.open) and self.quiet_s >= self.program.settle)
             )
         )
@@ -189,7 +233,7 @@ class ProgramRun:
             return Progress((), self.end)
         order = self.program.models.index
         requests = sorted(
-            (entry.request for entry in self.open),
+            self.asks,
             key=lambda item: (order(item.model), item.messages, item.stop, repr(item.tools)),
         )
         return Progress(tuple(requests))
@@ -199,7 +243,7 @@ class ProgramRun:
         expected = Counter(requests)
 
         def is_there() -> bool:
-            return expected <= Counter(entry.request for entry in self.open)
+            return expected <= Counter(self.asks)
 
         await self._wait(lambda: is_there() or (bool(self.open) and self.quiet_s >= _PATIENCE_S))
         return self.end is None and is_there()

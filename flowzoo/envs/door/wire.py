@@ -1,17 +1,16 @@
-"""Wire format of OpenAI's chat completions: requests with their tools, and replies."""
+"""Requests of OpenAI's Chat Completions and Responses, with their tools, as one."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from flowzoo.declared import fits
-from flowzoo.envs.script import ProgramReply, ProgramRequest
-from flowzoo.envs.text import encodable
+from flowzoo.envs.door.fields import TYPE_NAMES, Api, Surface, check_fields
+from flowzoo.envs.script import Message, ProgramRequest
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import UsageError
 from flowzoo.front.refusal import RefusalError, refuse_constant, wrong
@@ -20,6 +19,8 @@ MOST_CALLS = 128
 """Most calls of a reply, and most tools of a request."""
 MOST_CONTAINERS = 16_384
 """Most lists and objects of a request: each takes 14 times the memory of its text."""
+Messages = tuple[tuple[str, ...], ...]
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 _TEXT_OR_OPENING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|([\[{])', re.DOTALL)
 
 
@@ -44,8 +45,6 @@ def read_tools(body: Mapping[str, object]) -> ToolOffer:
     if len({tool.name for tool in tools}) < len(tools):
         raise RefusalError(400, "invalid_value", "Two of `tools` have the same name.", "tools")
     several = body.get("parallel_tool_calls")
-    if several not in (None, True, False):
-        raise wrong("true or false", several, "parallel_tool_calls")
     return _tool_offer(body.get("tool_choice"), tools, 1 if several is False else MOST_CALLS)
 
 
@@ -75,7 +74,7 @@ def _tool(row: object, param: str) -> Tool:
     description = function.get("description") or ""
     for name, value, kind in (("parameters", parameters, dict), ("description", description, str)):
         if not isinstance(value, kind):
-            raise wrong(_TYPE_NAMES[kind], value, f"{param}.function.{name}")
+            raise wrong(TYPE_NAMES[kind], value, f"{param}.function.{name}")
     checked = function.get("strict") is True
     try:
         return Tool(function.get("name") or "", description, parameters, checked)
@@ -132,72 +131,36 @@ def _invalid(param: str, fault: str) -> RefusalError:
     return RefusalError(400, "invalid_value", f"`{param}` {fault}.", param)
 
 
-def sent_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """Calls in the format of a response: arguments are a JSON string."""
-    rows = [call.plain() for call in calls]
-    for row in rows:
-        arguments = json.dumps(row["function"]["arguments"], ensure_ascii=False)
-        row["function"]["arguments"] = encodable(arguments)
-    return rows
-
-
-_SENDERS = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_SENDERS = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+            "tool": "tool"}  # fmt: skip
 MOST_STOPS = 4
+MOST_SEED = 2**63
+"""Seeds are below it, and at least its negative."""
 
 
-class ChatCall(NamedTuple):
-    """A request to the door."""
+class ModelRequest(NamedTuple):
+    """A request of either API, as all servers read it."""
 
-    request: ProgramRequest
+    api: Api
+    ask: ProgramRequest
+    samples: int
+    """Number of replies."""
     stream: bool
     stream_usage: bool
     """True if a last chunk of the stream has the token counts."""
+    seed: int | None
+    cap: int | None
+    """Most tokens of a reply."""
+    wants_json: bool
+    transcript: bool
+    ignored: tuple[str, ...]
+    """Names of the fields that have no effect."""
+    body: Mapping[str, Any]
 
-
-_TYPE_NAMES = {
-    bool: "true or false",
-    dict: "an object",
-    float: "a number",
-    int: "a whole number",
-    str: "a text",
-}
-Kinds = Mapping[str, type]
-"""Type of the value by field."""
-SAMPLING: Kinds = {
-    **dict.fromkeys(("temperature", "top_p", "presence_penalty", "frequency_penalty"), float),
-    **dict.fromkeys(("seed", "max_tokens", "max_completion_tokens"), int),
-}
-"""Sampling fields: checked and ignored, since rollouts set the sampling."""
-NOTES: Kinds = {
-    "metadata": dict,
-    **dict.fromkeys(("prompt_cache_key", "safety_identifier", "user"), str),
-}
-"""Fields without an effect on replies."""
-_UNHEEDED: Kinds = {
-    **SAMPLING,
-    **NOTES,
-    **dict.fromkeys(("min_p", "repetition_penalty"), float),
-    **dict.fromkeys(("reasoning_effort", "service_tier", "verbosity"), str),
-    "store": bool,
-    "top_k": int,
-}
-"""Further fields that are checked and ignored."""
-UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "web_search_options": (),
-}
-"""Neutral values by field, for unsupported fields."""
-KINDS: Kinds = {"stream": bool, "stream_options": dict, **_UNHEEDED}
-"""Fields of the door that are checked by their type alone."""
-_OBEYED = {"messages", "model", "n", "parallel_tool_calls", "stop", "tool_choice", "tools"}
+    @property
+    def model(self) -> str:
+        """The model that the request names."""
+        return self.ask.model
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
@@ -237,79 +200,145 @@ def read_model(body: Mapping[str, object], models: tuple[str, ...]) -> str:
     return model
 
 
-def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
+def read_request(raw: bytes, api: Api, surface: Surface) -> ModelRequest:
     """Read the body of a request.
 
     Raises:
         RefusalError: it is not JSON, or a field is missing, invalid or unsupported.
     """
     body = read_body(raw)
-    model = read_model(body, models)
-    _check_fields(body)
-    options = body.get("stream_options")
-    messages = read_messages(body.get("messages"), tools=True)
-    return ChatCall(
-        ProgramRequest(model, messages, read_stops(body.get("stop")), *read_tools(body)),
+    model = read_model(body, surface.models)
+    ignored = check_fields(body, api, surface)
+    chat, label = (chat_body(body), "input") if api == "responses" else (body, "messages")
+    messages = read_messages(chat.get("messages"), label)
+    by_workflow = model == surface.workflow
+    form = read_format(chat.get("response_format"))
+    if form and by_workflow:
+        ignored, form = [*ignored, "text" if api == "responses" else "response_format"], ""
+    if form:
+        messages = add_format(messages, form)
+    options, extras = body.get("stream_options") or {}, body.get("flowzoo") or {}
+    caps = [
+        _whole(body, name, 1, sys.maxsize)
+        for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        if body.get(name) is not None and name not in ignored
+    ]
+    offer = read_tools(chat)
+    return ModelRequest(
+        api,
+        ProgramRequest(model, messages, read_stops(chat.get("stop")), *offer),
+        _whole(chat, "n", 1, surface.most_samples) or 1,
         body.get("stream") is True,
-        bool(options and options.get("include_usage")),
+        _switch(options, "stream_options", "include_usage"),
+        _whole(chat, "seed", -MOST_SEED, MOST_SEED - 1),
+        min((cap for cap in caps if cap is not None), default=None),
+        bool(form),
+        surface.server == "serve" and _switch(extras, "flowzoo", "transcript"),
+        tuple(ignored),
+        body,
     )
 
 
-def _check_fields(body: Mapping[str, object]) -> None:
-    for name in body.keys() - _OBEYED - KINDS.keys() - UNSUPPORTED.keys():
-        if body[name] is not None:
-            message = f"`{name:.100}` is not a parameter of the door."
-            raise RefusalError(400, "unknown_parameter", message, name)
-    check_kinds(body, KINDS)
-    if body.get("n") not in (None, 1):
-        message = "`n` must be 1: a request is one turn of an agent."
-        raise RefusalError(400, "unsupported_value", message, "n")
-    check_neutral(body, UNSUPPORTED)
+def _whole(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    value = body.get(name)
+    if value is not None and not low <= value <= high:
+        raise _invalid(name, f"must be {low} to {high}")
+    return value
 
 
-def check_kinds(body: Mapping[str, object], kinds: Kinds) -> None:
-    """Reject fields of a wrong type; null counts as absent."""
-    for name, kind in kinds.items():
-        value = body.get(name)
-        if value is not None and not fits(value, kind):
-            raise wrong(_TYPE_NAMES[kind], value, name)
+def _switch(options: Mapping[str, Any], name: str, switch: str) -> bool:
+    value = options.get(switch)
+    if value is not None and not isinstance(value, bool):
+        raise wrong("true or false", value, f"{name}.{switch}")
+    return value is True
 
 
-def check_neutral(body: Mapping[str, object], neutral: Mapping[str, tuple[object, ...]]) -> None:
-    """Reject fields that ask for unsupported features."""
-    for name, values in neutral.items():
-        if body.get(name) is not None and body[name] not in values:
-            message = f"`{name}` is not supported: replies are plain text."
-            raise RefusalError(400, "unsupported_parameter", message, name)
+def read_format(value: Mapping[str, Any] | None) -> str:
+    """The instruction for a format of replies; empty for plain text."""
+    kind = (value or {}).get("type", "text")
+    if kind == "text":
+        return ""
+    if kind == "json_object":
+        return "Reply with a JSON object only."
+    schema = value.get("json_schema") if value and kind == "json_schema" else None
+    if not isinstance(schema, dict) or not isinstance(schema.get("schema", {}), dict):
+        message = "`response_format` must be of the type text, json_object or json_schema."
+        raise RefusalError(400, "unsupported_value", message, "response_format")
+    return f"Reply only with JSON of this schema: {json.dumps(schema.get('schema', {}))}"
 
 
-def read_messages(value: object, tools: bool = False) -> tuple[tuple[str, ...], ...]:
-    """Read the field `messages` into the format of `ProgramRequest`.
+def add_format(messages: Messages, form: str) -> Messages:
+    """The messages with an instruction in the first prompt."""
+    first = next((n for n, row in enumerate(messages) if row[0] in ("system", "user")), 0)
+    sender, text, *more = messages[first]
+    prompt = sender, f"{text}\n\n{form}", *more
+    return (*messages[:first], prompt, *messages[first + 1 :])
 
-    With `tools`, messages may have tool calls and results.
-    """
-    senders = {**_SENDERS, "tool": "tool"} if tools else _SENDERS
+
+def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request of Responses under the names of Chat Completions."""
+    value, messages = body.get("input"), list[Any]()
+    rows = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    if not isinstance(rows, list) or not rows:
+        raise wrong("a text or a list of at least one item", rows, "input")
+    if body.get("instructions"):
+        messages.append({"role": "system", "content": body["instructions"]})
+    for number, row in enumerate(rows):
+        _add_item(messages, row, f"input[{number}]")
+    form = (body.get("text") or {}).get("format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        form = {"type": "json_schema", "json_schema": form}
+    choice, tools = body.get("tool_choice"), body.get("tools")
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        choice = {"type": "function", "function": choice}
+    if isinstance(tools, list):
+        tools = [{**row, "function": row} if isinstance(row, dict) else row for row in tools]
+    return {
+        "messages": messages,
+        "response_format": form if isinstance(form, dict) else None,
+        "tools": tools,
+        "tool_choice": choice,
+        "parallel_tool_calls": body.get("parallel_tool_calls"),
+    }
+
+
+def _add_item(messages: list[Any], row: Any, param: str) -> None:
+    # A call belongs to the assistant's message before it; thoughts are not shown again.
+    kind = row.get("type", "message") if isinstance(row, dict) else None
+    if kind == "message":
+        messages.append({"role": row.get("role"), "content": row.get("content")})
+    elif kind == "function_call":
+        call = {"id": row.get("call_id"), "type": "function", "function": row}
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": ""})
+        messages[-1].setdefault("tool_calls", []).append(call)
+    elif kind == "function_call_output":
+        identity, content = row.get("call_id"), row.get("output")
+        messages.append({"role": "tool", "tool_call_id": identity, "content": content})
+    elif kind != "reasoning":
+        message = f"`{param}` must be a message, a function's call or its output."
+        raise RefusalError(400, "unsupported_content", message, param)
+
+
+def read_messages(value: object, label: str = "messages") -> Messages:
+    """Read the field `messages` into the format of `ProgramRequest`; errors call it `label`."""
     names: dict[str, str] = {}
     if not isinstance(value, list) or not value:
-        raise wrong("a list of at least one message", value, "messages")
+        raise wrong("a list of at least one message", value, label)
     messages: list[tuple[str, ...]] = []
     for number, message in enumerate(value):
-        param = f"messages[{number}]"
+        param = f"{label}[{number}]"
         if not isinstance(message, dict):
             raise wrong("an object", message, param)
         sender = message.get("role")
-        if not isinstance(sender, str) or sender not in senders:
-            expected = f"one of {', '.join(senders)}, got {sender!r:.60}"
+        if not isinstance(sender, str) or sender not in _SENDERS:
+            expected = f"one of {', '.join(_SENDERS)}, got {sender!r:.60}"
             raise _invalid(f"{param}.role", f"must be {expected}")
-        for name in ("function_call",) if tools else ("function_call", "tool_calls"):
-            if message.get(name):
-                text = f"`{param}.{name}` is not supported: replies are plain text."
-                raise RefusalError(400, "unsupported_parameter", text, f"{param}.{name}")
         calls = read_calls_of(message, param, names)
         content = message.get("content")
         if content is None and sender == "assistant" and calls:
             content = ""
-        row = senders[sender], _content(content, f"{param}.content")
+        row = _SENDERS[sender], _content(content, f"{param}.content")
         messages.append((*row, calls) if calls else row)
     return tuple(messages)
 
@@ -321,12 +350,21 @@ def _content(value: object, param: str) -> str:
         raise wrong("a text or a list of text parts", value, param)
     texts: list[str] = []
     for part in value:
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get("refusal" if kind == "refusal" else "text") if kind in _TEXTS else None
         if not isinstance(text, str):
-            message = f"`{param}` may have parts of the type `text` only."
+            message = f"`{param}` may have parts of the type `text` only: models read no others."
             raise RefusalError(400, "unsupported_content", message, param)
         texts.append(text)
     return "".join(texts)
+
+
+def chat_messages(rows: Messages) -> list[Message]:
+    """Messages of a request as agents see them."""
+    return [
+        {"role": sender, "content": content, **(json.loads(more[0]) if more else {})}
+        for sender, content, *more in rows
+    ]
 
 
 def read_stops(value: object) -> tuple[str, ...]:
@@ -340,69 +378,7 @@ def read_stops(value: object) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def until(text: str, stop: tuple[str, ...], finish: str) -> tuple[str, str]:
-    """The text before the first stop text, and its finish reason; unchanged without a match."""
-    ends = [end for end in (text.find(part) for part in stop) if end >= 0]
-    return (encodable(text[: min(ends)]), "stop") if ends else (encodable(text), finish)
-
-
-def _parts(call: ChatCall, reply: ProgramReply) -> tuple[str, str, list[dict[str, Any]]]:
-    # The calls after a stop text are dropped.
-    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
-    if reply.calls and len(text) == len(reply.text):
-        return text, "tool_calls", sent_calls(reply.calls)
-    return text, finish, []
-
-
-def completion(call: ChatCall, number: int, reply: ProgramReply) -> dict[str, Any]:
-    """The JSON of a completion."""
-    text, finish, calls = _parts(call, reply)
-    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-    if calls:
-        message |= {"content": text or None, "tool_calls": calls}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-    return {**_head(call, number, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
-
-
-def events(call: ChatCall, number: int, reply: ProgramReply) -> Iterator[bytes]:
-    """A reply as server-sent events."""
-    text, finish, calls = _parts(call, reply)
-    head = _head(call, number, "chat.completion.chunk")
-    steps: list[tuple[dict[str, Any], str | None]] = [
-        ({"role": "assistant", "content": ""}, None),
-        *([({"content": text}, None)] if text or not calls else []),
-        *(({"tool_calls": [{"index": n, **row}]}, None) for n, row in enumerate(calls)),
-        ({}, finish),
-    ]
-    for delta, reason in steps:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        yield event({**head, "choices": [choice]})
-    if call.stream_usage:
-        yield event({**head, "choices": [], "usage": _usage(reply)})
-    yield DONE
-
-
 def model_list(models: tuple[str, ...]) -> dict[str, Any]:
     """The JSON of `/v1/models`."""
     rows = [{"id": name, "object": "model", "created": 0, "owned_by": "flowzoo"} for name in models]
     return {"object": "list", "data": rows}
-
-
-def _head(call: ChatCall, number: int, kind: str) -> dict[str, Any]:
-    # The id is deterministic, since a program may use it.
-    created, model = int(time.time()), call.request.model
-    return {"id": f"chatcmpl-{number}", "object": kind, "created": created, "model": model}
-
-
-def _usage(reply: ProgramReply) -> dict[str, int]:
-    _, prompt, output = reply.counts
-    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
-
-
-DONE = b"data: [DONE]\n\n"
-"""The last event of a stream."""
-
-
-def event(row: dict[str, Any]) -> bytes:
-    """A server-sent event."""
-    return b"data: " + json.dumps(row).encode() + b"\n\n"

@@ -41,12 +41,14 @@ episode, the program is run again with the same replies; if its requests then di
 | `request_bytes` | 4,194,304 | most bytes of a request |
 | `max_open` | 512; commands: 32 | most programs that run at the same time |
 | `env` | none | environment variables that a command gets too: `HF_TOKEN,MY_SETTING` |
+| `strict` | false | true: a field of a request that would have no effect is refused |
 | `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
 
 A request is a turn even if its client disconnects. If the client had not read its whole reply, or
-its stream's finish reason, an equal request is the same turn; so is one with an equal
-`Idempotency-Key` header. `repeated` counts such requests, `unread` turns whose reply was not read
-to its end. Equal requests of connected clients are different turns.
+its stream's finish reason, an equal request is the same turn; so is one that the official client
+says to be its next try. Of two with an `Idempotency-Key` the keys decide. `repeated` counts such
+requests, `unread` turns whose reply was not read to its end. Other equal requests are different
+turns, and one with `n` is as many.
 
 A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
 (`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024
@@ -61,7 +63,6 @@ were answered with an error), `refusal` (code of the last), `unread`, `repeated`
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -73,13 +74,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flowzoo.envs.door.wire import chat_messages
 from flowzoo.envs.script import (
     NO_COUNTS,
     Advance,
     AgentProgram,
     Ask,
     Exchange,
-    Message,
     Outcome,
     ProgramEnd,
     ProgramReply,
@@ -125,6 +126,7 @@ class OpenAIProgram(Workflow):
     max_open: int | None = field(default=None, kw_only=True)
     repeatable: bool = field(default=True, kw_only=True)
     env: str | Sequence[str] = field(default=(), kw_only=True)
+    strict: bool = field(default=False, kw_only=True)
 
     def __init__(self, run: Any, task: Any = "math", **settings: Any) -> None:
         """Make the workflow.
@@ -156,6 +158,8 @@ class OpenAIProgram(Workflow):
         check_number("seconds", self.seconds, 0.001)
         check_number("settle", self.settle, 0, 60)
         check_whole("request_bytes", self.request_bytes, 1)
+        if not isinstance(self.strict, bool):
+            raise UsageError(f"strict: expected true or false, got {self.strict!r:.80}")
         for name in ("at_once", "max_open"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1)
@@ -182,10 +186,11 @@ class OpenAIProgram(Workflow):
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        # The number of concurrent programs does not affect episodes. Without `env`, hashes are the
-        # ones from before this setting.
-        unheeded = {"max_open"} if self.env else {"max_open", "env"}
-        return {name: value for name, value in super().spec.items() if name not in unheeded}
+        # The number of concurrent programs does not affect episodes. Without `env` and `strict`,
+        # hashes are the ones from before these settings.
+        later = {name for name in ("env", "strict") if not getattr(self, name)}
+        spec = super().spec.items()
+        return {name: value for name, value in spec if name not in {"max_open", *later}}
 
     @cached_property
     def program(self) -> AgentProgram:
@@ -201,6 +206,7 @@ class OpenAIProgram(Workflow):
             max_open=self.open_limit,
             repeatable=self.repeatable,
             variables=tuple(self.env),
+            strict=self.strict,
         )
 
     def play(self, problem: Problem) -> Script:
@@ -361,10 +367,7 @@ def program_files(run: object) -> dict[str, str]:
 
 def asked(agent: str, request: ProgramRequest) -> Ask:
     """Convert a request to an ask."""
-    messages: list[Message] = []
-    for sender, content, *more in request.messages:
-        calls = json.loads(more[0]) if more else {}
-        messages.append({"role": sender, "content": content, **calls})
+    messages = chat_messages(request.messages)
     return Ask(agent, messages, tools=request.tools, max_tool_calls=request.most_calls)
 
 

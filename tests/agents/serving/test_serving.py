@@ -287,49 +287,29 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
         400, "unsupported_content", "messages[0].content",
     ),
     "a tool's result": (
-        {"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_value", "messages[0].role",
+        {"messages": [{"role": "tool", "content": "x"}]},
+        400, "invalid_value", "messages[0].tool_call_id",
     ),
-    "tools": ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
-    "a forced tool": ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
-    "log-probs": ({"logprobs": True}, 400, "unsupported_parameter", "logprobs"),
-    "biases": ({"logit_bias": {"1": 5}}, 400, "unsupported_parameter", "logit_bias"),
-    "JSON answers": (
-        {"response_format": {"type": "json_object"}},
-        400, "unsupported_parameter", "response_format",
+    "a tool without a function": (
+        {"tools": [{"type": "function"}]}, 400, "unsupported_tool", "tools[0]",
     ),
-    "another temperature": ({"temperature": 0.3}, 400, "unsupported_value", "temperature"),
-    "a vast temperature": ({"temperature": 10**400}, 400, "unsupported_value", "temperature"),
+    "a forced tool of none": ({"tool_choice": "required"}, 400, "invalid_value", "tool_choice"),
     "a warm temperature": ({"temperature": "warm"}, 400, "invalid_type", "temperature"),
-    "another top_p": ({"top_p": 0.5}, 400, "unsupported_value", "top_p"),
-    "a penalty": ({"presence_penalty": 1}, 400, "unsupported_parameter", "presence_penalty"),
-    "a top_k": ({"top_k": 5}, 400, "unknown_parameter", "top_k"),
     "no samples": ({"n": 0}, 400, "invalid_value", "n"),
     "many samples": ({"n": 257}, 400, "invalid_value", "n"),
     "half a sample": ({"n": 1.5}, 400, "invalid_type", "n"),
     "no tokens": ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
-    "tokens of all calls": (
-        {"max_completion_tokens": 9}, 400, "unsupported_parameter", "max_completion_tokens",
-    ),
     "a seed that is a text": ({"seed": "1"}, 400, "invalid_type", "seed"),
     "a seed of 65 bits": ({"seed": 2**64}, 400, "invalid_value", "seed"),
     "five stops": ({"stop": ["a"] * 5}, 400, "invalid_type", "stop"),
     "an empty stop": ({"stop": ""}, 400, "invalid_type", "stop"),
     "a stop that is none": ({"stop": [""]}, 400, "invalid_type", "stop"),
     "a stream that is a text": ({"stream": "yes"}, 400, "invalid_type", "stream"),
-    "options of no stream": (
-        {"stream_options": {"include_usage": True}}, 400, "invalid_value", "stream_options",
-    ),
-    "an unknown option of a stream": (
-        {"stream": True, "stream_options": {"x": 1}}, 400, "unknown_parameter", "stream_options.x",
-    ),
-    "a field of ours that there is not": (
-        {"flowzoo": {"scores": True}}, 400, "unknown_parameter", "flowzoo.scores",
-    ),
     "a transcript that is a text": (
         {"flowzoo": {"transcript": "yes"}}, 400, "invalid_type", "flowzoo.transcript",
     ),
     "fields that ask for nothing": (
-        {"user": "me", "n": 1, "logprobs": False, "tools": [], "temperature": 1, "top_p": 1.0,
+        {"n": 1, "logprobs": False, "tools": [], "temperature": 1, "top_p": 1.0,
          "frequency_penalty": 0, "response_format": {"type": "text"}, "stop": None},
         200, "", None,
     ),
@@ -337,13 +317,14 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_request_is_obeyed_or_refused_by_name(name, sampled):
+def test_a_wrong_request_is_refused_by_name(name, sampled):
     body, status, code, param = WRONG[name]
     if isinstance(body, dict):
         body = {"model": "voting_v0", "messages": QUESTION, **body}
     sent = {"content": body} if isinstance(body, bytes) else {"json": body}
     reply = httpx.post(f"{sampled.url}/chat/completions", timeout=30, **sent)
     assert reply.status_code == status, reply.text
+    assert "flowzoo" not in reply.json()
     if status != 200:
         error = reply.json()["error"]
         assert (error["code"], error["param"]) == (code, param)

@@ -76,16 +76,13 @@ BODIES: dict[str, tuple[Any, int, str]] = {
         "unsupported_content",
     ),
     "a part that is a text": (with_message(role="user", content=["x"]), 400, "unsupported_content"),
-    "several replies": (chat("writer", "x", n=2), 400, "unsupported_value"),
-    "functions": (chat("writer", "x", functions=[{"name": "f"}]), 400, "unsupported_parameter"),
-    "an unknown field": (chat("writer", "x", guided_json={}), 400, "unknown_parameter"),
+    "many replies": (chat("writer", "x", n=10**9), 400, "invalid_value"),
     "a note that is a text": (chat("writer", "x", metadata="x"), 400, "invalid_type"),
     "a format": (
-        chat("writer", "x", response_format={"type": "json_object"}),
+        chat("writer", "x", response_format={"type": "grammar"}),
         400,
-        "unsupported_parameter",
+        "unsupported_value",
     ),
-    "log-probs": (chat("writer", "x", logprobs=True), 400, "unsupported_parameter"),
     "a temperature that is a text": (chat("writer", "x", temperature="0"), 400, "invalid_type"),
     "a seed that is a fraction": (chat("writer", "x", seed=0.5), 400, "invalid_type"),
     "tokens that are a truth value": (chat("writer", "x", max_tokens=True), 400, "invalid_type"),
@@ -112,6 +109,20 @@ def test_a_wrong_request_gets_an_error_and_the_program_may_go_on():
     last = list(BODIES.values())[-1][2]
     assert facts["ended"] == "answer", facts
     assert (facts["refused"], facts["refusal"], len(episode.turns)) == (len(BODIES), last, 1)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_field_without_an_effect_is_named_or_of_a_strict_program_refused(strict):
+    def solve(problem: str, base_url: str, key: str) -> str:
+        client = Client(base_url, key)
+        client.send(chat("writer", problem, user="me", seed=1, guided_json={}))
+        _, body = client.receive()
+        return body["error"]["param"] if strict else ",".join(body["flowzoo"]["ignored"])
+
+    episode, facts = played(solve, strict=strict)
+    answer = "seed" if strict else "seed,user,guided_json"
+    assert (episode.finished().answer, facts["refused"]) == (answer, strict)
+    assert ("strict" in episode.workflow.spec) == strict
 
 
 HEADERS: dict[str, tuple[str, str, dict[str, str], int, str]] = {

@@ -194,3 +194,40 @@ def test_a_request_that_is_sent_again_before_it_is_a_turn_keeps_its_place():
     (episode,) = play_together(workflow)
     assert [turn.phase for turn in episode.turns] == [0, 0]
     assert numbers == ["chatcmpl-1", "chatcmpl-2"]
+
+
+@pytest.mark.parametrize(("tries", "turns"), [("01", 1), ("00", 2), ("012", 1), ("02", 1)])
+def test_the_next_try_of_the_official_client_is_the_same_turn(tries, turns):
+    def solve(problem: str, base_url: str, key: str) -> str:
+        said = ""
+        for number in tries:  # the reply of each is read, and its connection closed
+            client = Client(base_url, key)
+            client.send(chat("writer", problem), headers={"x-stainless-retry-count": number})
+            said += client.reply()
+            client.connection.close()
+        return said
+
+    (episode,) = play_together(OpenAIProgram(solve, roles="writer", at_once=1), reply="7")
+    facts = episode.finished().facts
+    assert (episode.finished().answer, len(episode.turns)) == ("7" * len(tries), turns)
+    assert facts["repeated"] == len(tries) - turns
+
+
+def test_several_replies_to_a_request_are_as_many_turns():
+    def solve(problem: str, base_url: str, key: str) -> str:
+        body = encoded(problem, n=3)
+        with raw_request(base_url, key, body):
+            pass
+        client = Client(base_url, key)
+        client.send(body)
+        _, done = client.receive()
+        return "".join(choice["message"]["content"] for choice in done["choices"])
+
+    episode = start(OpenAIProgram(solve, roles={"writer": 2}, at_once=1))
+    for reply in "123":
+        if not episode.waiting:
+            advance(episode)
+        episode.reply(episode.waiting[0].agent, reply)
+    advance(episode)
+    assert episode.finished().answer == "123"
+    assert (len(episode.turns), episode.finished().facts["repeated"]) == (3, 1)
