@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -21,7 +22,31 @@ MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 MOST_THREADS = 1024
 """Most threads of functions whose episodes have ended; threads cannot be killed."""
+_log = logging.getLogger("flowzoo")
 _LONGEST = 500  # characters of a reason
+
+
+class StrayEnds(logging.Filter):
+    """Says once that programs leave clients open, which fail to close in another episode's loop.
+
+    A client that is collected in another loop starts a task there, which asyncio reports in tens of
+    lines. Only function objects share a process, so only theirs can do so.
+    """
+
+    is_told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for records about anything else."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, RuntimeError) or str(error) != "Event loop is closed":
+            return True
+        if not self.is_told:
+            self.is_told = True
+            _log.warning(
+                "an agent program leaves clients open, which other episodes collect: close them, "
+                "or name the function (`file.py:solve`), which gives each episode its own process"
+            )
+        return False
 
 
 class ProgramThreads:
@@ -29,6 +54,7 @@ class ProgramThreads:
 
     def __init__(self) -> None:
         self._runs: set[ProgramRun] = set()  # runs with a live thread
+        logging.getLogger("asyncio").addFilter(StrayEnds())
 
     def start(self, run: ProgramRun, base_url: str) -> None:
         """Run a function in a thread; at the limit its episode ends instead."""

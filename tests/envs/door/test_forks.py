@@ -1,5 +1,8 @@
 """Named functions of programs: each run has a process of its own."""
 
+import asyncio
+import contextlib
+import gc
 import logging
 import secrets
 import sys
@@ -154,6 +157,36 @@ def test_a_file_that_changes_changes_no_run(tmp_path):
     assert played(workflow, 1)[0].finished().facts["ended"] == "answer"
     (tmp_path / "program.py").write_text("def solve(problem): return 'changed'")
     assert played(workflow, 1)[0].finished().answer != "changed"
+
+
+class Unclosed:
+    """A client that closes itself in the loop that collects it, as OpenAI's do."""
+
+    def __init__(self) -> None:
+        self.loop, self.me = asyncio.get_running_loop(), self
+
+    async def close(self) -> None:
+        self.loop.call_soon(print)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().create_task(self.close())
+
+
+async def unclosed(problem: str, base_url: str, key: str) -> str:
+    """Collects what the run before it left."""
+    gc.collect()
+    await asyncio.sleep(0.01)
+    Unclosed()
+    return "1"
+
+
+def test_clients_that_function_objects_leave_open_are_said_once(caplog):
+    workflow = OpenAIProgram(unclosed, roles="writer", at_once=1)
+    for _ in range(4):
+        assert played(workflow, 1)[0].finished().facts["ended"] == "answer"
+    assert "leaves clients open" in caplog.text
+    assert len(caplog.records) == 1, caplog.text
 
 
 def test_the_next_run_starts_the_server_again(tmp_path):
