@@ -56,7 +56,13 @@ PROGRAMS = {
         ("llama-index-core==0.14.25", "llama-index-llms-openai-like==0.8.1"),
     ),
     "Haystack": AgentProgramFile("haystack_pipeline.py", ("haystack-ai==3.4.1",)),
-    "CAMEL": AgentProgramFile("camel_pair.py", ("camel-ai==0.2.90", "mcp<2")),
+    "LiteLLM": AgentProgramFile("litellm_pair.py", ("litellm==1.110.2",)),
+    "Agno": AgentProgramFile("agno_team.py", ("agno==3.1.10", "openai==3.54.0")),
+    "AutoGen": AgentProgramFile(
+        "autogen_team.py", ("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5")
+    ),
+    "Semantic Kernel": AgentProgramFile("semantic_kernel_pair.py", ("semantic-kernel==1.45.0",)),
+    "DSPy": AgentProgramFile("dspy_refine.py", ("dspy==3.4.1",)),
     "smolagents": AgentProgramFile("smolagents_code.py", ("smolagents[openai]==1.26.0",)),
 }
 
@@ -86,7 +92,7 @@ def cell(name: str) -> None:
     if not all(updates.values()):
         sys.exit(f"a policy was not updated: {updates}")
     packages = [package.partition("=")[0].partition("[")[0] for package in program.packages]
-    versions = [f"{of} {importlib.metadata.version(of)}" for of in packages if "<" not in of]
+    versions = [f"{of} {importlib.metadata.version(of)}" for of in packages]
     size = len([line for line in Path(path).read_text(encoding="utf-8").splitlines() if line])
     row = [
         f"**{name}** ({', '.join(versions)})",

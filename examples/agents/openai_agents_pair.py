@@ -8,8 +8,8 @@ from agents import Agent, Runner, set_default_openai_api, set_tracing_disabled
 ROLES = {"solver": 1, "reviewer": 1}
 set_default_openai_api("chat_completions")
 set_tracing_disabled(True)  # traces would be sent to OpenAI
-solver = Agent("solver", instructions="Solve the problem.", model="solver")
-reviewer = Agent("reviewer", instructions="Check the answer.", model="reviewer")
+solver = Agent("solver", model="solver")
+reviewer = Agent("reviewer", model="reviewer")
 
 
 async def solve(problem: str) -> str:

@@ -6,8 +6,8 @@ flowzoo train --program examples/agents/pydantic_ai_pair.py:solve --options at_o
 from pydantic_ai import Agent
 
 ROLES = {"solver": 1, "reviewer": 1}
-solver = Agent("openai-chat:solver", instructions="Solve the problem.")
-reviewer = Agent("openai-chat:reviewer", instructions="Check the answer.")
+solver = Agent("openai-chat:solver")
+reviewer = Agent("openai-chat:reviewer")
 
 
 def solve(problem: str) -> str:

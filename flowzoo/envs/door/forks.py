@@ -18,7 +18,7 @@ from flowzoo.envs.door.run import ProgramRun, ends_noticed
 from flowzoo.functions import FunctionSetting
 from flowzoo.sandbox.children import keeper_command
 
-MOST_LINES = 10
+MOST_LINES = 5
 """Most lines of a program's output that are shown, all episodes together."""
 _LONGEST_LINE = 300
 _MOST_RESULT = 2**24

@@ -20,7 +20,7 @@ answer. Both find the door in `OPENAI_BASE_URL` and `OPENAI_API_KEY`.
 
 A named function runs in a new process for each episode, a fork in which its module is executed
 anew: clients in globals, event loops and threads end with the episode. Of what all episodes print
-the first 10 lines are logged. A function object runs in a thread of this process, where episodes
+the first 5 lines are logged. A function object runs in a thread of this process, where episodes
 share its globals.
 
 Of other variables a command inherits paths, locale, proxies and the like (`INHERITED` in
@@ -107,8 +107,8 @@ from flowzoo.permission import PERMISSION
 from flowzoo.seeding import key_digest
 
 MOST_RUNS, MOST_FORKS, MOST_PROCESSES = 512, 128, 32
-"""Most programs at the same time: function objects (threads), named functions (14 MiB each with
-an OpenAI client) and commands."""
+"""Most programs at the same time: function objects (threads), named functions (forks, of 14 MiB
+with a client of OpenAI's package 3.54) and commands."""
 RoleCounts = Mapping[str, int] | Sequence[str] | str
 
 
