@@ -32,7 +32,7 @@ import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 MOST_ANSWER = 2**20
 """Most characters of an answer."""
@@ -227,7 +227,7 @@ def is_installed(module: types.ModuleType | None) -> bool:
     )
 
 
-def _become(work: Callable[[], None]) -> NoReturn:
+def _become(work: Callable[[], None]) -> None:
     status = 1
     try:
         os.setsid()
