@@ -58,11 +58,6 @@ PROGRAMS = {
     "Haystack": AgentProgramFile("haystack_pipeline.py", ("haystack-ai==3.4.1",)),
     "LiteLLM": AgentProgramFile("litellm_pair.py", ("litellm==1.110.2",)),
     "Agno": AgentProgramFile("agno_team.py", ("agno==3.1.10", "openai==3.54.0")),
-    "AutoGen": AgentProgramFile(
-        "autogen_team.py", ("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5")
-    ),
-    "Semantic Kernel": AgentProgramFile("semantic_kernel_pair.py", ("semantic-kernel==1.45.0",)),
-    "DSPy": AgentProgramFile("dspy_refine.py", ("dspy==3.4.1",)),
     "smolagents": AgentProgramFile("smolagents_code.py", ("smolagents[openai]==1.26.0",)),
 }
 

@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own for every episode: `python fork_server.py`.
+"""Runs a function in a separate process for every episode: `python fork_server.py`.
 
 The server imports the installed modules that the program needs, and forks for each run. The fork
 executes the program's own module anew, with `OPENAI_BASE_URL` and `OPENAI_API_KEY` of its run, and
@@ -62,7 +62,7 @@ class ForkServer:
         self.waiting: list[dict[str, Any]] = []
         self.learned, self.reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.learned.setblocking(False)
-        self.is_warm = False  # a run has sent its first request, so its modules are known
+        self.is_warm = False  # a run has sent its first request, so its modules are modules
 
     def serve(self) -> None:
         """Start and end runs until standard input ends."""
@@ -96,7 +96,7 @@ class ForkServer:
             return
         for process, (number, _) in self.runs.items():
             if number == job["stop"]:
-                for stop in (os.killpg, os.kill):  # it may have no group of its own yet
+                for stop in (os.killpg, os.kill):  # it may not have its group yet
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         stop(process, signal.SIGKILL)
         for waits in [waits for waits in self.waiting if waits["run"] == job["stop"]]:
@@ -143,10 +143,10 @@ class ForkServer:
                 self.preload(names)
                 self.is_warm = True
 
-    def _report(self, known: set[str]) -> None:
-        names = [name for name, module in [*sys.modules.items()] if name not in known
+    def _report(self, modules: set[str]) -> None:
+        names = [name for name, module in [*sys.modules.items()] if name not in modules
                  and is_installed(module)]  # fmt: skip
-        known.update(names)
+        modules.update(names)
         for start in range(0, len(names) or 1, _NAMES_AT_ONCE):
             text = " ".join(names[start : start + _NAMES_AT_ONCE]) or "sys"
             self.reports.send(text.encode())
@@ -173,13 +173,13 @@ class ForkServer:
         return getattr(module, self.name)
 
     def _work(self, job: dict[str, Any], result: IO[str]) -> None:
-        known, is_first = set(sys.modules), not self.is_warm
+        modules, is_first = set(sys.modules), not self.is_warm
 
         def note(event: str, _: tuple[Any, ...]) -> None:
             nonlocal is_first
             if is_first and event == "socket.connect":
                 is_first = False
-                self._report(known)
+                self._report(modules)
 
         if is_first:
             sys.addaudithook(note)
@@ -187,7 +187,7 @@ class ForkServer:
         end = outcome(lambda: self._load()(*job["given"]))
         json.dump(end, result)
         result.flush()
-        self._report(known)
+        self._report(modules)
 
 
 def outcome(call: Callable[[], Any]) -> tuple[str, str, str | None]:

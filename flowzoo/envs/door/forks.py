@@ -108,8 +108,8 @@ class ProgramForks:
             *lines, text = (text + chunk).split(b"\n")
             text = text[:_LONGEST_LINE]
             for line in lines[: MOST_LINES - self._lines]:
-                words = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip()
-                _log.warning("agent program: %s", words)
+                message = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip()
+                _log.warning("agent program: %s", message)
             self._lines += len(lines)
             if self._lines > MOST_LINES:
                 _log.warning("agent program: further lines that it prints are not shown")

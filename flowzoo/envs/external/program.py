@@ -278,7 +278,7 @@ class ProgramFunction(FunctionSetting):
 
     def __init__(self, setting: str, name: str) -> None:
         """Load the function, here for its roles and parameters: forks run it."""
-        known = set(sys.modules)
+        names = set(sys.modules)
         own_key = os.environ.get("OPENAI_API_KEY")
         os.environ.setdefault("OPENAI_API_KEY", "flowzoo")
         try:
@@ -289,7 +289,7 @@ class ProgramFunction(FunctionSetting):
         self.modules = tuple(
             name
             for name, module in [*sys.modules.items()]
-            if name not in known and is_installed(module)
+            if name not in names and is_installed(module)
         )
 
 
