@@ -156,6 +156,9 @@ bench-trl: env env-trl ## Compare the cost of a training step with TRL's GRPOTra
 
 third-party: env ## Try the environments in other libraries, each in an environment of its own (LIBRARIES="torchrl ...")
 	$(BIN)/python benchmarks/third_party/run.py $(LIBRARIES)
+ifndef LIBRARIES
+	$(BIN)/python benchmarks/third_party/agent_matrix.py
+endif
 
 style: env
 	$(BIN)/ruff check .

@@ -1,17 +1,19 @@
-"""Start of agent programs: functions in threads, commands as processes without a shell."""
+"""Start of agent programs: functions of this process in threads, commands without a shell.
+
+Functions that are named are started by `forks.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
+import logging
 import os
 import threading
-import traceback
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
+from flowzoo.envs.door.fork_server import outcome
 from flowzoo.envs.door.run import ProgramRun, ends_noticed
 from flowzoo.provenance import redact
 from flowzoo.sandbox.children import inherited, keeper_command
@@ -20,8 +22,31 @@ MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 MOST_THREADS = 1024
 """Most threads of functions whose episodes have ended; threads cannot be killed."""
+_log = logging.getLogger("flowzoo")
 _LONGEST = 500  # characters of a reason
-_NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
+
+
+class StrayEnds(logging.Filter):
+    """Says once that programs leave clients open, which fail to close in another episode's loop.
+
+    A client that is collected in another loop starts a task there, which asyncio reports in tens of
+    lines. Only function objects share a process, so only theirs can do so.
+    """
+
+    is_told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for records about anything else."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, RuntimeError) or str(error) != "Event loop is closed":
+            return True
+        if not self.is_told:
+            self.is_told = True
+            _log.warning(
+                "an agent program leaves clients open, which other episodes collect: close them, "
+                "or name the function (`file.py:solve`), which gives each episode its own process"
+            )
+        return False
 
 
 class ProgramThreads:
@@ -29,6 +54,7 @@ class ProgramThreads:
 
     def __init__(self) -> None:
         self._runs: set[ProgramRun] = set()  # runs with a live thread
+        logging.getLogger("asyncio").addFilter(StrayEnds())
 
     def start(self, run: ProgramRun, base_url: str) -> None:
         """Run a function in a thread; at the limit its episode ends instead."""
@@ -57,30 +83,9 @@ def _call(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     # In the program's thread.
-    try:
-        answer = run.program.run(run.question, base_url, run.key)
-        if inspect.iscoroutine(answer):
-            answer = asyncio.run(answer)
-        if answer is None or isinstance(answer, str):
-            end = ("answer", "", answer)
-        else:
-            end = ("crash", f"expected a str as its result, got {type(answer).__name__}", None)
-    except BaseException as error:  # also SystemExit, which ends the program
-        end = ("crash", clean(_describe(error), base_url, run.key), None)
+    status, reason, answer = outcome(lambda: run.program.run(run.question, base_url, run.key))
+    end = status, clean(reason, base_url, run.key), answer
     asyncio.run_coroutine_threadsafe(ended(run, *end), loop)
-
-
-def _describe(error: BaseException) -> str:
-    # The first frames are internal (and asyncio's for an async program).
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)[1:]
-        if os.path.dirname(frame.filename) not in _NOT_PROGRAMS
-    ]
-    home = frames[0].filename if frames else ""
-    lines = [frame.lineno for frame in frames if frame.filename == home]
-    where = f" ({os.path.basename(home)}, line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{where}"
 
 
 def clean(reason: str, base_url: str, key: str) -> str:
@@ -91,17 +96,17 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def client_variables(base_url: str, key: str) -> dict[str, str]:
+    """Environment variables that OpenAI clients read."""
+    skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
+    proxies = {"NO_PROXY": skipped, "no_proxy": skipped}
+    return {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key, **proxies}
+
+
 async def run_command(run: ProgramRun, base_url: str) -> None:
     """Run a command to its end."""
     command: tuple[str, ...] = run.program.run
-    skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
-    environment = {
-        **inherited(run.program.variables),
-        "OPENAI_BASE_URL": base_url,
-        "OPENAI_API_KEY": run.key,
-        "NO_PROXY": skipped,
-        "no_proxy": skipped,
-    }
+    environment = inherited(run.program.variables) | client_variables(base_url, run.key)
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(

@@ -130,7 +130,7 @@ class ProgramRun:
         self.key = f"flowzoo-{secrets.token_hex(16)}"
         self.requests: list[OpenRequest] = []  # those whose reply may be unread, or that have a key
         self.end: ProgramEnd | None = None
-        self.stop: Callable[[], None] = lambda: None  # stops the program; set at its start
+        self.stop: Callable[[], object] = lambda: None  # stops the program; set at its start
         self.calls = self.refused = self.repeated = 0
         self.refusal = ""
         self.quiet_s = 0.0  # time without a new request

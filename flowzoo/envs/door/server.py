@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from flowzoo.envs.door.forks import ProgramForks
 from flowzoo.envs.door.launch import ProgramThreads, run_command
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
+from flowzoo.functions import FunctionSetting
 
 if TYPE_CHECKING:
     from flowzoo.front.server import FrontServer
@@ -71,6 +73,7 @@ class Door:
         self.tasks: set[asyncio.Task[None]] = set()
         self.ticker: asyncio.Task[None] | None = None
         self._threads = ProgramThreads()
+        self._forks: dict[FunctionSetting, ProgramForks] = {}
         self.base_url = ""
         self.loop = asyncio.new_event_loop()
 
@@ -146,12 +149,18 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        if isinstance(run.program.run, tuple):
-            task = self.loop.create_task(run_command(run, self.base_url))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+        function = run.program.run
+        if isinstance(function, tuple):
+            work = run_command(run, self.base_url)
+        elif isinstance(function, FunctionSetting) and hasattr(os, "fork"):
+            forks = self._forks.setdefault(function, ProgramForks(function))
+            work = forks.run(run, self.base_url)
         else:
             self._threads.start(run, self.base_url)
+            return run
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         return run
 
     async def _tick(self) -> None:

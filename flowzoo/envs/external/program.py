@@ -13,12 +13,18 @@ answer.
 | Reward | `credit="team"`: the score of the answer, to every call |
 | End | when the program ends, or at a limit |
 
-`run` is a function `solve(problem, base_url, api_key) -> answer`, optionally async, its name
-(`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`) that gets
-`OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. Of
-other variables it inherits paths, locale, proxies and the like (`INHERITED` in
-`flowzoo/sandbox/children.py`) and the names in `env`; a function runs in this process and can read
-all. What a command has started ends with it, and where the kernel allows namespaces of processes it
+`run` is the name of a function (`module:solve`, `path/to/file.py:solve`), a function, or a command
+(`node agent.js`). The function is `solve(problem, base_url, api_key) -> answer`, optionally async,
+and may leave out the last arguments. A command gets the problem on standard input and prints its
+answer. Both find the door in `OPENAI_BASE_URL` and `OPENAI_API_KEY`.
+
+A named function runs in a new process for each episode, a fork in which its module is executed
+anew: clients in globals, event loops and threads end with the episode. Of what all episodes print
+the first 5 lines are logged. A function object runs in a thread of this process, where episodes
+share its globals.
+
+Of other variables a command inherits paths, locale, proxies and the like (`INHERITED` in
+`flowzoo/sandbox/children.py`) and the names in `env`; a function can read all. What a command has started ends with it, and where the kernel allows namespaces of processes it
 sees no process of other commands, whose keys are in their environments. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
 
 Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
@@ -39,7 +45,7 @@ episode, the program is run again with the same replies; if its requests then di
 | `max_calls` | 1000 | most requests; then the program is stopped |
 | `seconds` | 120 | most seconds of a run, not counting waits for replies |
 | `request_bytes` | 4,194,304 | most bytes of a request |
-| `max_open` | 512; commands: 32 | most programs that run at the same time |
+| `max_open` | 512; named functions: 128; commands: 32 | most programs that run at the same time |
 | `env` | none | environment variables that a command gets too: `HF_TOKEN,MY_SETTING` |
 | `strict` | false | true: a field of a request that would have no effect is refused |
 | `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
@@ -74,6 +80,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flowzoo.envs.door.fork_server import is_installed
 from flowzoo.envs.door.wire import chat_messages
 from flowzoo.envs.script import (
     NO_COUNTS,
@@ -100,8 +107,9 @@ from flowzoo.functions import FunctionSetting
 from flowzoo.permission import PERMISSION
 from flowzoo.seeding import key_digest
 
-MOST_RUNS, MOST_PROCESSES = 512, 32
-"""Most programs at the same time: functions (threads) and commands."""
+MOST_RUNS, MOST_FORKS, MOST_PROCESSES = 512, 128, 32
+"""Most programs at the same time: function objects (threads), named functions (forks, of 14 MiB
+with a client of OpenAI's package 3.54) and commands."""
 RoleCounts = Mapping[str, int] | Sequence[str] | str
 
 
@@ -181,8 +189,8 @@ class OpenAIProgram(Workflow):
 
     @cached_property
     def open_limit(self) -> int:  # type: ignore[override]
-        usual = MOST_PROCESSES if isinstance(self.run, tuple) else MOST_RUNS
-        return self.max_open or usual
+        usual = MOST_FORKS if isinstance(self.run, FunctionSetting) else MOST_RUNS
+        return self.max_open or (MOST_PROCESSES if isinstance(self.run, tuple) else usual)
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
@@ -269,6 +277,28 @@ class OpenAIProgram(Workflow):
         return Outcome(answer=answer, facts=facts)
 
 
+class ProgramFunction(FunctionSetting):
+    """A named function of a program, whose module may make OpenAI clients without a key."""
+
+    __slots__ = ("modules",)
+
+    def __init__(self, setting: str, name: str) -> None:
+        """Load the function, here for its roles and parameters: forks run it."""
+        names = set(sys.modules)
+        own_key = os.environ.get("OPENAI_API_KEY")
+        os.environ.setdefault("OPENAI_API_KEY", "flowzoo")
+        try:
+            super().__init__(setting, name)
+        finally:
+            if own_key is None:
+                os.environ.pop("OPENAI_API_KEY", None)
+        self.modules = tuple(
+            name
+            for name, module in [*sys.modules.items()]
+            if name not in names and is_installed(module)
+        )
+
+
 def read_program(run: object) -> Any:
     """Read the program in a setting: a function, its name, or a command with its arguments.
 
@@ -282,7 +312,7 @@ def read_program(run: object) -> Any:
         where, colon, name = run.rpartition(":")
         is_module = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
         if colon and name.isidentifier() and is_module:
-            return FunctionSetting("program", run)
+            return ProgramFunction("program", run)
         PERMISSION.check(run)
         try:
             command = tuple(shlex.split(run))
@@ -341,8 +371,8 @@ def read_variables(names: str | Sequence[str], run: object) -> tuple[str, ...]:
     variables = tuple(part.strip() for part in parts)
     if variables and not isinstance(run, tuple):
         raise UsageError(
-            f"env={','.join(variables)} is for commands: a function runs in this process and reads "
-            "all variables. Leave it out."
+            f"env={','.join(variables)} is for commands: a function reads all variables. "
+            "Leave it out."
         )
     for name in variables:
         if name not in os.environ:
