@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,13 +219,15 @@ def read_model(name: str) -> Callable[[Path], None]:
 
     def read(folder: Path) -> None:
         from flowzoo.agents.hf.policy import load_model
+        from flowzoo.agents.traits import weights_at
         from flowzoo.errors import FlowzooError
 
         os.environ["FLOWZOO_CACHE"] = str(folder / "cache")
-        try:
-            load_model(str(folder / name), "float32")
-        except FlowzooError as error:
-            check_line(error)
+        for load in (weights_at, partial(load_model, dtype="float32")):
+            try:
+                load(str(folder / name))
+            except FlowzooError as error:
+                check_line(error)
 
     return read
 
