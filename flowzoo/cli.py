@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
+from flowzoo.commands.progress.redacted import finish_files, redact_files
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import DataError, ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             fill_streams()
             set_environment()
             show_everything()
+            if argv is None:
+                redact_files()
             status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
             return status
@@ -67,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not STOP.quiet:
                 print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
             return STOP.status
+        finally:
+            finish_files()
 
 
 def fill_streams() -> None:

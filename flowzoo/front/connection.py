@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -221,8 +222,9 @@ class BoundedConnection(HttpToolsProtocol):
             self._end_wait()
             self._end_stall()
             self._count = 0
-            self.transport.write_eof()
             self._stall = self.loop.call_later(_LINGER_S, self.transport.abort)
+            with suppress(OSError):  # the client may have gone
+                self.transport.write_eof()
         else:
             self._close()
         super().on_message_begin()  # frees the fields now: many connections may be refused at once
