@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
-from flowzoo.commands.progress.redacted import finish_files, redact_files
+from flowzoo.commands.progress.redaction import finish_files, redact_files
 from flowzoo.commands.progress.stopping import STOP, kept_by
 from flowzoo.errors import DataError, ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
