@@ -163,8 +163,7 @@ SHOWN = " ".join(map(os.environ.get, os.environ["NAMES"].split()))
 
 def reward(episode):
     logging.getLogger("flowzoo").warning("seen: %s", SHOWN)
-    print("printed:", SHOWN)
-    for piece in [*SHOWN, "\\n", *SHOWN]:
+    for piece in [*SHOWN, "\\n", *SHOWN] if os.environ["WAY"] == "print" else []:
         print(piece, end="", flush=True)
     if os.environ["WAY"] == "error":
         raise RuntimeError(SHOWN)
@@ -195,7 +194,7 @@ def test_no_file_of_a_matrix_or_its_pages_has_a_secret(tmp_path):
         'max_tokens = 16\nreward = "leak.py:reward"\ncallback = ["leak.py:callback"]\n'
         '[[cells]]\nworkflow = ["single"]\n'
     )
-    variables = {**os.environ, "NAMES": " ".join(SECRETS), "WAY": "log"}
+    variables = {**os.environ, "NAMES": " ".join(SECRETS), "WAY": "print"}
     for line in ("matrix m.toml --out runs --trust", "report runs --trust"):
         with (tmp_path / f"{line.split()[0]}.out").open("w") as out:
             done = subprocess.run(
@@ -223,6 +222,5 @@ def test_what_a_command_says_and_writes_has_no_secrets(way, tmp_path):
         text=True, env={**os.environ, **variables},
     )  # fmt: skip
     assert done.returncode == (0 if way == "log" else 1), done.stderr
-    said = done.stdout.replace(SHOWN, "").replace("printed:", "")  # by the function itself
     assert "seen: [redacted] [redacted]" in done.stderr
-    assert_clean([said, done.stderr, *texts_of(tmp_path / "run")])
+    assert_clean([done.stdout, done.stderr, *texts_of(tmp_path / "run")])
