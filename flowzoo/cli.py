@@ -18,8 +18,9 @@ import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
+from flowzoo.commands.progress.redaction import finish_files, redact_files
 from flowzoo.commands.progress.stopping import STOP, kept_by
-from flowzoo.errors import ExitError, FlowzooError, missing_module
+from flowzoo.errors import DataError, ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
 from flowzoo.provenance import error_line, redact, usable_cores
 from flowzoo.start import is_command
@@ -35,6 +36,13 @@ _PLACE = (
 _PRINTING = {"list", "algorithms", "prompts", "play", "completion", "help", "--help", "-h"}
 """Words of command lines that do nothing but print."""
 
+_READERS = {
+    "dataset", "export", "leaderboard", "matrix", "prompts", "regrade", "report", "swap",
+}  # fmt: skip
+"""Commands whose work is what files hold, which others may have written."""
+_OF_CONTENT = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of values of another kind or size than expected."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (`sys.argv` by default) and return its exit status."""
@@ -46,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             fill_streams()
             set_environment()
             show_everything()
+            if argv is None:
+                redact_files()
             status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
             return status
@@ -60,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not STOP.quiet:
                 print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
             return STOP.status
+        finally:
+            finish_files()
 
 
 def fill_streams() -> None:
@@ -130,7 +142,8 @@ def _run(arguments: tuple[str, ...]) -> int:
 
 def _run_command(options: object) -> int:
     module = importlib.import_module(type(options).__module__)
-    title = f"`flowzoo {module.__name__.rpartition('.')[2]}`"
+    name = module.__name__.rpartition(".")[2]
+    title = f"`flowzoo {name}`"
     if is_command():
         from flowzoo.envs.api.registry import register_all
 
@@ -147,6 +160,15 @@ def _run_command(options: object) -> int:
         if missing is None:
             raise
         raise missing from error
+    except _OF_CONTENT as error:
+        if isinstance(error, FlowzooError) or name not in _READERS:
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise DataError(
+            f"{title} expects other values in the files that it was given ({error!r:.200} in "
+            f"{os.path.basename(frame.filename)}, line {frame.lineno}): take them as flowzoo wrote "
+            "them; --verbose shows more"
+        ) from error
 
 
 def _of_place(error: OSError) -> bool:

@@ -204,3 +204,16 @@ def test_every_page_is_in_the_contents(monkeypatch):
     built |= {f"generated/libraries/{name}" for name in (*LIBRARIES, "grpo")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | built
+
+
+def test_every_bound_of_the_threat_model_names_a_test_that_there_is():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    tables = [row for row in rows if not row.endswith("| test |")]
+    assert len(tables) > 30
+    for row in tables:
+        named = re.findall(r"`(tests/[^`]+)`", row.rstrip("| ").rpartition("|")[2])
+        assert named, row
+        for path in named:
+            folder = ROOT / path
+            assert folder.is_file() or any(folder.rglob("test_*.py")), path

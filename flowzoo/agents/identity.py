@@ -25,7 +25,6 @@ from flowzoo.agents.model_files import (
     cannot_load,
     check_integrity,
     check_model,
-    load_errors,
     model_source,
     pocket_roots,
 )
@@ -239,7 +238,7 @@ def load_texts(folder: Path) -> ModelTexts:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
-    except load_errors() as error:
+    except Exception as error:  # of any kind; those of tokenizers are bare
         raise cannot_load(str(folder), error) from error
     try:
         source = folder if (folder / GENERATION).is_file() else base

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flowzoo.errors import UsageError, need_module
+from flowzoo.errors import FlowzooError, UsageError, need_module
 from flowzoo.files import (
     cache_folder,
     check_digests,
@@ -125,11 +125,12 @@ def _convert(path: Path, digest: str, folder: Path) -> None:
                 f"{path} holds no chat template: use the instruct version of the model, or the "
                 "model in Hugging Face layout with a chat_template.jinja"
             )
-        # Before the weights, which take most of the time.
-        tokenizer = _load_tokenizer(path, metadata)
-        _check_tokenizer(path, metadata, tokenizer)
-        model = _load_weights(path, metadata)
-        _check_model(path, metadata, model)
+        with _reading(path, metadata):
+            # Before the weights, which take most of the time.
+            tokenizer = _load_tokenizer(path, metadata)
+            _check_tokenizer(path, metadata, tokenizer)
+            model = _load_weights(path, metadata)
+            _check_model(path, metadata, model)
         model.save_pretrained(partial)
         tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
         tokenizer.save_pretrained(partial)
@@ -152,7 +153,7 @@ def _read_metadata(path: Path) -> dict[str, Any]:
     try:
         reader = GGUFReader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
-    except (ValueError, KeyError, IndexError, OSError, UnicodeDecodeError) as error:
+    except Exception as error:  # of any kind, by what the file holds
         raise UsageError(f"{path} is damaged: it cannot be read as GGUF ({error})") from error
     metadata["tensors"] = {tensor.name for tensor in reader.tensors}
     return metadata
@@ -160,12 +161,13 @@ def _read_metadata(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _reading(path: Path, metadata: Mapping[str, object]) -> Iterator[None]:
-    # transformers, which raises errors of any type.
     need_module("torch", _PURPOSE)
     need_module("transformers", _PURPOSE)
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except FlowzooError:
+        raise
+    except Exception as error:  # of any kind, by what the file holds
         architecture = metadata.get("general.architecture")
         raise UsageError(
             f"transformers cannot read {path} (architecture {architecture}): {error}. Use a model "
@@ -174,10 +176,9 @@ def _reading(path: Path, metadata: Mapping[str, object]) -> Iterator[None]:
 
 
 def _load_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Any:
-    with _reading(path, metadata):
-        from transformers import AutoTokenizer
+    from transformers import AutoTokenizer
 
-        tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     tokens = metadata["tokenizer.ggml.tokens"]
     # transformers puts its defaults in place of the file's special tokens.
     for name, number in _special_tokens(metadata):
@@ -194,7 +195,7 @@ def _special_tokens(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
-def _load_weights(path: Path, metadata: Mapping[str, object]) -> Any:
+def _load_weights(path: Path, metadata: Mapping[str, Any]) -> Any:
     # In float32, which holds each dequantized value exactly.
     import torch
     from transformers import AutoModelForCausalLM, GgufConfig, modeling_gguf_pytorch_utils
@@ -203,11 +204,10 @@ def _load_weights(path: Path, metadata: Mapping[str, object]) -> Any:
     hide_bars()
     # Its own bar, which transformers' switch does not reach.
     vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
-    with _reading(path, metadata):
-        model, info = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
-            quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
-        )  # fmt: skip
+    model, info = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
+        quantization_config=GgufConfig(dequantize=True, gguf_file=path.name),
+    )  # fmt: skip
     _check_weights(path, info)
     for name, number in _special_tokens(metadata):
         setattr(model.config, f"{name}_token_id", number)
@@ -361,7 +361,7 @@ def _hub_folder(name: str, revision: str, weights: bool) -> str:
             index = Path(folder) / "model.safetensors.index.json"
             shards = read_json(index)["weight_map"].values() if index.is_file() else _WEIGHTS
             load(allow_patterns=sorted({*shards}))
-    except load_errors() as error:
+    except Exception as error:  # of any kind, by what the index of files holds, too
         raise cannot_load(name, error) from error
     return folder
 
@@ -372,13 +372,6 @@ def cannot_load(source: str, error: Exception) -> UsageError:
         f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
         f"files and *.safetensors, or a model id of the hub: {' '.join(str(error).split())}"
     )
-
-
-def load_errors() -> tuple[type[Exception], ...]:
-    """Errors of transformers on files of a model that it cannot read."""
-    from huggingface_hub.errors import StrictDataclassError  # late: only where loading has failed
-
-    return OSError, ValueError, StrictDataclassError
 
 
 EXPORT_MANIFEST = "manifest.json"

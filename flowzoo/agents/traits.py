@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.agents.identity import load_texts, whole_model
-from flowzoo.agents.model_files import cannot_load, load_errors, model_source
+from flowzoo.agents.model_files import cannot_load, model_source
 
 _log = logging.getLogger("flowzoo")
 
@@ -71,12 +71,14 @@ def weights_at(source: str) -> float:
     source = whole_model(model_source(source, weights=False))
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except load_errors() as error:
+    except Exception as error:  # of any kind, by what the file holds
         raise cannot_load(source, error) from error
     try:
         return count_weights(config)
     except ValueError:
         return math.inf
+    except Exception as error:  # as above
+        raise cannot_load(source, error) from error
 
 
 def count_weights(config: object) -> int:

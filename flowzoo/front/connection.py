@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -26,6 +27,10 @@ HEAD_S = 10.0
 the rest of a body after the reply."""
 STALL_S = 30.0
 """Most seconds without a client that reads, while a reply waits for it."""
+_LINGER_S, _LINGER_BYTES, _LINGERING = 2.0, 2**20, 1024
+"""Seconds in which a refused client may read the reply, bytes that it may send meanwhile, and most
+clients above the bound of connections that may. A socket that is closed while bytes of its client
+are unread resets the connection, and the reply is lost."""
 _QUIET = logging.getLogger("flowzoo.front.connection")
 _QUIET.setLevel(logging.CRITICAL + 1)  # uvicorn logs every request that is no HTTP
 
@@ -44,6 +49,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._running: Any = None  # the request that is being answered, of several
+        self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, if there is room."""
@@ -66,9 +72,13 @@ class BoundedConnection(HttpToolsProtocol):
         self._end_stall()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes, and count the ones outside of bodies."""
+        """Parse bytes, and count the ones outside of bodies; after a refusal drop them."""
         self._chunk = len(data)
         self._count += self._chunk
+        if self._is_refused:
+            if self._count > _LINGER_BYTES:
+                self.transport.abort()
+            return
         super().data_received(data)
         if self._count - self._start > MOST_BYTES or len(self.headers) > MOST_FIELDS:
             self._refuse_size()
@@ -95,7 +105,7 @@ class BoundedConnection(HttpToolsProtocol):
         elif len(self.pipeline) >= MOST_PIPELINED:
             message = f"More than {MOST_PIPELINED} requests were sent before the first reply."
             self._refuse(RefusalError(429, "too_many_requests", message))
-        if self.transport.is_closing():
+        if self._is_refused:
             raise ValueError("the request is refused")  # stops the parser
         super().on_headers_complete()
 
@@ -167,7 +177,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         connections: list[Any] = [other for other in self.connections if other is not self]
-        others = [other for other in connections if not other.transport.is_closing()]
+        others = [
+            other for other in connections
+            if not (other._is_refused or other.transport.is_closing())
+        ]  # fmt: skip
         if len(others) < self.front.most_connections:
             return
         idle = [other for other in others if other.is_idle]
@@ -192,8 +205,9 @@ class BoundedConnection(HttpToolsProtocol):
             self._drop("slow body")
 
     def _refuse(self, refusal: RefusalError) -> None:
-        if self.transport.is_closing():
+        if self._is_refused or self.transport.is_closing():
             return
+        self._is_refused = True
         self.front.tally.add(refusal.status)
         body = json.dumps(refusal.body())
         fields = {
@@ -204,7 +218,15 @@ class BoundedConnection(HttpToolsProtocol):
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         status = f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\n"
         self.transport.write(f"{status}{head}connection: close\r\n\r\n{body}".encode())
-        self._close()
+        if self.is_idle and len(self.connections) < self.front.most_connections + _LINGERING:
+            self._end_wait()
+            self._end_stall()
+            self._count = 0
+            self._stall = self.loop.call_later(_LINGER_S, self.transport.abort)
+            with suppress(OSError):  # the client may have gone
+                self.transport.write_eof()
+        else:
+            self._close()
         super().on_message_begin()  # frees the fields now: many connections may be refused at once
 
     def _close(self) -> None:

@@ -1,7 +1,7 @@
 """Start of commands of others: programs, servers of tools. They get few variables, and a keeper.
 
 `keeper.py` ends everything that a command has started: when the command ends, on SIGTERM, or when
-this process is gone.
+this process is gone. It bounds the memory of each of its processes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowzoo.errors import UsageError
 from flowzoo.provenance import is_secret_variable
 
 INHERITED = (
@@ -22,15 +23,23 @@ INHERITED = (
     "NODE_EXTRA_CA_CERTS",
 )  # fmt: skip
 """Patterns of the environment variables that commands inherit; secret names are left out."""
+MEMORY = "FLOWZOO_COMMAND_MEMORY"
+"""Variable with the most bytes of data of a command's process, by default 8 GiB."""
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
 
 def keeper_command(command: Sequence[str], line_bytes: int = 0) -> list[str]:
     """The command line that runs a command under a keeper of this process.
 
-    `line_bytes`: most bytes of a line on its standard output; 0: no limit.
+    `line_bytes`: most bytes of a line on its standard output, and of all its errors; 0: no limit.
+
+    Raises:
+        UsageError: the variable `MEMORY` is no number of bytes.
     """
-    numbers = map(str, (os.getpid(), line_bytes))
+    memory = os.environ.get(MEMORY, "") or str(2**33)
+    if not (memory.isascii() and memory.isdigit() and 2**24 <= int(memory) < 2**63):
+        raise UsageError(f"{MEMORY} must be a number of bytes of at least 2**24, got {memory:.40}")
+    numbers = map(str, (os.getpid(), line_bytes, int(memory)))
     return [sys.executable, "-I", "-S", _KEEPER, *numbers, *command]
 
 

@@ -1,9 +1,10 @@
-"""Keeps one command and all that it starts: `python -I -S keeper.py PARENT LINE COMMAND...`.
+"""Keeps a command and all that it starts: `python -I -S keeper.py PARENT LINE MEMORY COMMAND...`.
 
 The command runs in a separate namespace of processes where the machine allows it, and sees no
 other process there. When it ends, when the keeper gets SIGTERM, or when the process PARENT is gone,
 all that it has started is killed, daemons in other sessions as well. If LINE is not 0, a
-longer line on its standard output ends it, too. The keeper ends as the command did.
+longer line on its standard output ends it, too, and of its errors only LINE bytes are passed on.
+Each of its processes gets at most MEMORY bytes of data. The keeper ends as the command did.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 def main() -> NoReturn:
     """Start the command, wait for its end or for a reason to end it, and leave nothing of it."""
-    parent, most, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    (parent, most, memory), command = map(int, sys.argv[1:4]), sys.argv[4:]
     heard = {*_STOPS, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
-    streams = _insert_pipe() if most else ()
-    child, pipe = _start_apart(command) if _LINUX else (0, -1)
-    child = child or _start_beside(command)
-    relay = threading.Thread(target=_relay, args=(*streams, os.dup(2), most), daemon=True)
+    errors = os.dup(2)
+    pipes = ((_relay, *_insert_pipe(1), errors), (_relay_errors, *_insert_pipe(2))) if most else ()
+    child, pipe = _start_apart(command, memory) if _LINUX else (0, -1)
+    child = child or _start_beside(command, memory)
     _close_streams()
-    if streams:
-        relay.start()
+    relays = [threading.Thread(target=relay, args=(*of, most), daemon=True) for relay, *of in pipes]
+    for thread in relays:
+        thread.start()
     status = None
     while status is None and os.getppid() == parent:
         heard_of = signal.sigtimedwait(heard, _LOOK_S)
@@ -45,20 +47,20 @@ def main() -> NoReturn:
             break
         status = _reap(child)
     _kill_all(child)
-    if streams:
-        relay.join(_KILL_S)
+    for thread in relays:
+        thread.join(_KILL_S)
     if pipe >= 0 and status is not None:
         status = int(os.read(pipe, 16) or status)
     _end_as(signal.SIGKILL if status is None else status)
 
 
-def _insert_pipe() -> tuple[int, int]:
-    # The command's standard output becomes a pipe; returns its end and the original.
+def _insert_pipe(stream: int) -> tuple[int, int]:
+    # A stream of the command becomes a pipe; returns its end and the original.
     near, far = os.pipe()
-    out = os.dup(1)
-    os.dup2(far, 1)
+    original = os.dup(stream)
+    os.dup2(far, stream)
     os.close(far)
-    return near, out
+    return near, original
 
 
 def _relay(source: int, out: int, errors: int, most: int) -> None:
@@ -71,14 +73,29 @@ def _relay(source: int, out: int, errors: int, most: int) -> None:
             os.write(errors, f"it wrote a line of more than {most:,} bytes\n".encode())
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        try:
-            while chunk:
-                chunk = chunk[os.write(out, chunk) :]
-        except BrokenPipeError:
+        if not _write(out, chunk):
             return
 
 
-def _start_apart(command: list[str]) -> tuple[int, int]:
+def _relay_errors(source: int, out: int, most: int) -> None:
+    left = most
+    while chunk := os.read(source, 2**16):  # what is too much is read, too: the command goes on
+        if left >= 0:
+            cut = b"\nits further errors are not shown\n" if len(chunk) > left else b""
+            _write(out, chunk[:left] + cut)
+            left -= len(chunk)
+
+
+def _write(stream: int, data: bytes) -> bool:
+    try:
+        while data:
+            data = data[os.write(stream, data) :]
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _start_apart(command: list[str], memory: int) -> tuple[int, int]:
     # Process 1 of a new namespace starts the command: with its end the kernel kills the others.
     # Returns its parent and the pipe on which it tells the status, or (0, -1) if that is refused.
     _linux().prctl(_linux().PR_SET_CHILD_SUBREAPER, 1)
@@ -86,7 +103,7 @@ def _start_apart(command: list[str]) -> tuple[int, int]:
     child = os.fork()
     if child == 0:
         try:
-            _enter_namespace(command, far)
+            _enter_namespace(command, memory, far)
         finally:
             os._exit(1)
     os.close(far)
@@ -97,7 +114,7 @@ def _start_apart(command: list[str]) -> tuple[int, int]:
     return 0, -1
 
 
-def _enter_namespace(command: list[str], pipe: int) -> None:
+def _enter_namespace(command: list[str], memory: int, pipe: int) -> None:
     linux = _linux()
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     user, group = os.geteuid(), os.getegid()
@@ -114,7 +131,7 @@ def _enter_namespace(command: list[str], pipe: int) -> None:
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     os.write(pipe, b"+")
-    child = _start_beside(command)
+    child = _start_beside(command, memory)
     _close_streams()
     ended, status = 0, 0
     while ended != child:
@@ -122,16 +139,20 @@ def _enter_namespace(command: list[str], pipe: int) -> None:
     os.write(pipe, str(status).encode("ascii"))
 
 
-def _start_beside(command: list[str]) -> int:
+def _start_beside(command: list[str], memory: int) -> int:
     child = os.fork()
     if child == 0:
-        _become(command)
+        _become(command, memory)
     return child
 
 
-def _become(command: list[str]) -> None:
+def _become(command: list[str], memory: int) -> None:
     try:
         os.setsid()
+        # Not the address space, of which CUDA and arenas of threads reserve more than they use.
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         if _LINUX:
             linux = _linux()
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)

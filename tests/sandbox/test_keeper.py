@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from processes import commands_with, wait_for
 
+from flowzoo.errors import UsageError
 from flowzoo.sandbox import keeper
-from flowzoo.sandbox.children import keeper_command
+from flowzoo.sandbox.children import MEMORY, keeper_command
 
 WAIT = "import time; time.sleep(600)"
 CHILD = f"subprocess.Popen([sys.executable, '-S', '-c', '{WAIT}', TOKEN]"
@@ -125,6 +126,40 @@ def test_a_command_that_is_not_there_and_a_line_that_is_too_long(mode):
     assert done.returncode == -9
     assert len(done.stdout) <= 2**20 + 2**17
     assert done.stderr == b"it wrote a line of more than 1,048,576 bytes\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel bounds data")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["itself", "children", "a session", "a higher limit"])
+def test_the_memory_of_each_process_is_bounded(kind, mode, monkeypatch):
+    monkeypatch.setenv(MEMORY, str(2**28))
+    lead = {
+        "itself": "",
+        "children": "[fork() and os._exit(os.waitstatus_to_exitcode(os.wait()[1])) for _ in 'ab']",
+        "a session": "fork() and os._exit(os.waitstatus_to_exitcode(os.wait()[1])); os.setsid()",
+        "a higher limit": "import resource as r; r.setrlimit(r.RLIMIT_DATA, (2**30, 2**30))",
+    }[kind]
+    done = run(
+        mode, program(f"{lead}\nheld = [bytearray(2**24) for _ in range(40)]\nprint(len(held))")
+    )
+    assert done.stdout == b"" if os.geteuid() or kind != "a higher limit" else b"40\n"
+    assert (done.returncode == 1) == (done.stdout == b"")
+    assert run(mode, program("held = bytearray(2**26); print(7)")).stdout == b"7\n"
+
+
+def test_a_bound_of_memory_that_is_no_number_is_refused(monkeypatch):
+    for text in ("8GB", "-1", "1", "²", "9" * 40):
+        monkeypatch.setenv(MEMORY, text)
+        with pytest.raises(UsageError, match=r"FLOWZOO_COMMAND_MEMORY must be a number of bytes"):
+            keeper_command(["true"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_endless_errors_a_part_is_passed_on_and_the_command_goes_on(mode):
+    source = "[os.write(2, bytes(2**20)) for _ in range(30)]; print(7)"
+    done = run(mode, program(source), most=2**16)
+    assert (done.returncode, done.stdout) == (0, b"7\n")
+    assert done.stderr == bytes(2**16) + b"\nits further errors are not shown\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

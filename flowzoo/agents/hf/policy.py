@@ -30,7 +30,6 @@ from flowzoo.agents.model_files import (
     cannot_load,
     check_integrity,
     hide_bars,
-    load_errors,
     model_source,
 )
 from flowzoo.agents.policy import (
@@ -57,7 +56,6 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 try:
     import transformers
-    from safetensors import SafetensorError
 
     from flowzoo.agents.hf.decode import (
         DecodeOutput,
@@ -118,7 +116,7 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
             model.load_adapter(source)
             if os.path.isfile(os.path.join(source, GENERATION)):
                 model.generation_config = transformers.GenerationConfig.from_pretrained(source)
-    except (SafetensorError, *load_errors()) as error:
+    except Exception as error:  # of any kind; those of tokenizers are bare
         raise cannot_load(source, error) from error
     _check_weights(base, loaded)
     return model.to(device), tokenizer

@@ -1,5 +1,6 @@
 """Environment of programs that are commands, and secrets of programs in records."""
 
+import html
 import json
 import os
 import subprocess
@@ -162,6 +163,8 @@ SHOWN = " ".join(map(os.environ.get, os.environ["NAMES"].split()))
 
 def reward(episode):
     logging.getLogger("flowzoo").warning("seen: %s", SHOWN)
+    for piece in [*SHOWN, "\\n", *SHOWN] if os.environ["WAY"] == "print" else []:
+        print(piece, end="", flush=True)
     if os.environ["WAY"] == "error":
         raise RuntimeError(SHOWN)
     return 0.5
@@ -170,6 +173,41 @@ def callback(step):
     if step.step:
         step.stop(SHOWN)
 """
+
+
+def texts_of(folder: Path) -> list[str]:
+    """The texts of all files."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".py"]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in files]
+
+
+def assert_clean(texts: list[str]) -> None:
+    for value in SECRETS.values():
+        for form in (value, json.dumps(value)[1:-1], html.escape(value)):
+            assert not [text for text in texts if form in text], form
+
+
+def test_no_file_of_a_matrix_or_its_pages_has_a_secret(tmp_path):
+    (tmp_path / "leak.py").write_text(LEAK)
+    (tmp_path / "m.toml").write_text(
+        "seeds = [0]\n[settings]\nsteps = 2\nproblems = 1\nsamples = 2\neval_problems = 2\n"
+        'max_tokens = 16\nreward = "leak.py:reward"\ncallback = ["leak.py:callback"]\n'
+        '[[cells]]\nworkflow = ["single"]\n'
+    )
+    variables = {**os.environ, "NAMES": " ".join(SECRETS), "WAY": "print"}
+    for line in ("matrix m.toml --out runs --trust", "report runs --trust"):
+        with (tmp_path / f"{line.split()[0]}.out").open("w") as out:
+            done = subprocess.run(
+                [sys.executable, "-m", "flowzoo", *line.split()], cwd=tmp_path, stdout=out,
+                stderr=out, env=variables,
+            )  # fmt: skip
+        assert done.returncode == 0, (tmp_path / f"{line.split()[0]}.out").read_text()
+    (log,) = (path.read_text() for path in tmp_path.rglob("log.txt"))
+    assert "seen: [redacted] [redacted]" in log
+    assert log.count("[redacted] [redacted]") >= 3
+    texts = texts_of(tmp_path)
+    assert len(texts) > 10
+    assert_clean(texts)
 
 
 @pytest.mark.parametrize("way", ["error", "traceback", "log"])
@@ -184,10 +222,5 @@ def test_what_a_command_says_and_writes_has_no_secrets(way, tmp_path):
         text=True, env={**os.environ, **variables},
     )  # fmt: skip
     assert done.returncode == (0 if way == "log" else 1), done.stderr
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    texts = [done.stdout, done.stderr, *(path.read_text(errors="replace") for path in files)]
     assert "seen: [redacted] [redacted]" in done.stderr
-    for value in SECRETS.values():
-        for text in texts:
-            assert value not in text
-            assert json.dumps(value)[1:-1] not in text
+    assert_clean([done.stdout, done.stderr, *texts_of(tmp_path / "run")])

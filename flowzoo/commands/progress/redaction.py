@@ -1,0 +1,53 @@
+"""Output of commands that goes into a file, such as the `log.txt` of a matrix's runs."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from typing import TextIO
+
+from flowzoo.provenance import redact
+
+_LONGEST = 2**16  # characters of a line that has not ended
+
+
+class RedactedFile(io.TextIOWrapper):
+    """A file of text that gets whole lines, in which secrets are replaced."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+        self._original = stream  # which would close the file if it were collected
+        self._part = ""
+
+    def write(self, text: str) -> int:
+        """Write the lines that have ended; a secret may come in pieces."""
+        whole, end, self._part = (self._part + text).rpartition("\n")
+        super().write(redact(whole + end))
+        if len(self._part) > _LONGEST:
+            self.finish()
+        return len(text)
+
+    def finish(self) -> None:
+        """Write a last line that has no end."""
+        part, self._part = self._part, ""
+        super().write(redact(part))
+        self.flush()
+
+
+def redact_files() -> None:
+    """Replace secrets in what is printed where standard streams lead to files."""
+    for name in ("stdout", "stderr"):
+        stream: TextIO = getattr(sys, name)
+        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+        if is_file and isinstance(stream, io.TextIOWrapper):
+            stream.flush()
+            setattr(sys, name, RedactedFile(stream))
+
+
+def finish_files() -> None:
+    """Write what `redact_files` has kept."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, RedactedFile):
+            stream.finish()
