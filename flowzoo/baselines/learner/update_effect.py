@@ -77,11 +77,7 @@ class UpdateEffect:
             self.take(model, now, batch, forward.states(model, batch))
 
     def take(
-        self,
-        model: PreTrainedModel,
-        rows: Sequence[TrainingRow],
-        batch: Microbatch,
-        states: Tensor,
+        self, model: PreTrainedModel, rows: Sequence[TrainingRow], batch: Microbatch, states: Tensor
     ) -> None:
         """Keep the distributions of the `rows` of a microbatch that are still missing."""
         token_positions: dict[int, list[int]] = {}

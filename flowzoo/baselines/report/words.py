@@ -41,6 +41,12 @@ def between(low: float, high: float, show: Callable[..., str] = points) -> str:
     return f"95\u00a0% interval {show(low, sign=True)} to {show(high, sign=True)}"
 
 
+def gain_words(gain: Mapping[str, Any], more: str = "") -> str:
+    """A difference in points with its 95 % interval, and what else is in parentheses."""
+    ends = between(gain["low"], gain["high"])
+    return f"{points(gain['mean'], sign=True)} points ({ends}{more})"
+
+
 def pluralize(count: int, noun: str) -> str:
     """A number and its noun, in the plural if needed."""
     return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -392,12 +392,14 @@ def test_the_numbers_of_the_table_by_hand(tmp_path):
     ]  # fmt: skip
     found = tables(runs)
     (row,) = found.cells
-    assert (row.seeds, row.items, row.tokens, row.updates, row.minutes) == (2, 4, 200, 2.0, 1.5)
-    assert (row.before, row.after, row.gain, row.lowest) == (0.375, 0.75, 0.375, 0.25)
+    costs = [row[name] for name in ("seeds", "items", "tokens", "updates", "minutes")]
+    assert costs == [2, 4, 200, 2.0, 1.5]
+    levels = [row[name] for name in ("before", "after", "gain", "lowest")]
+    assert levels == [0.375, 0.75, 0.375, 0.25]
     # Gains of 0.5 and 0.25: a deviation of 0.1768, over the root of 2 seeds.
-    assert row.se == pytest.approx(0.125)
+    assert row["se"] == pytest.approx(0.125)
     # Items' mean gains are 1, 0.5, 0 and 0: means of four of them lie between 0 and 1.
-    assert 0 <= row.low < row.gain < row.high <= 1
+    assert 0 <= row["low"] < row["gain"] < row["high"] <= 1
     assert (found.runs, found.minutes) == (2, 3.0)
     text = as_text(found)
     assert text.splitlines()[2].startswith(
