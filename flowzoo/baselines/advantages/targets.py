@@ -1,7 +1,5 @@
 """The scalar target of each row, and its statistics by group."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

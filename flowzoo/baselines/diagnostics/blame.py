@@ -3,8 +3,6 @@
 Episodes are played again from their transcripts, with the decisions of a role replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random

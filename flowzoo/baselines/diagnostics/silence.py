@@ -3,8 +3,6 @@
 # Each cause is a pure function of the rows of metrics, so that a resumed run finds what it would
 # have found and a report finds it again.
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The policy-swap probe: what a workflow is worth with the policies of two roles exchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple

@@ -11,8 +11,6 @@ problems are independent draws which training does not see, and values from 0 to
 needs both of the last two evaluations to be low by themselves, since one dip is no fall.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The gradient of the loss of training rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Metrics of a learner's iteration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

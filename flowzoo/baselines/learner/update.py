@@ -1,7 +1,5 @@
 """The learner of one policy: rows and advantages in, one or more optimizer steps out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

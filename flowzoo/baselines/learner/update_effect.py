@@ -1,7 +1,5 @@
 """Effect of an update on a policy: its divergence from the weights before, on a sample of rows."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Sequence

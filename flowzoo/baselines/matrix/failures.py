@@ -1,7 +1,5 @@
 """Failures that a matrix is made to show: rules, the cells that show them, and remedies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Budget parity: compared cells have the same budgets, and their real costs are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple

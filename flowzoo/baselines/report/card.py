@@ -3,8 +3,6 @@
 # Names, paths and sentences come from run directories, which are untrusted text:
 # `escape_markdown` keeps them from becoming markup.
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Several runs as cells: the runs of one configuration under several seeds, and their verdicts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

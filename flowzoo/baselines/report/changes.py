@@ -1,7 +1,5 @@
 """Findings on roles: which role changed, and in what: its answers, its form, or its length."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """Differences of two cells at equal budgets: a workflow and its single-agent control."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A run's diagnosis: what happened, in which role, and what reruns found or could look at."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

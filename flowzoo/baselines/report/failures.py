@@ -1,7 +1,5 @@
 """Failures that a matrix is made to show: the runs that have them, and the remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

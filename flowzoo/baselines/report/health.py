@@ -1,7 +1,5 @@
 """Findings on the health of a run: crashes, spikes, missed peaks, groups, truncation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

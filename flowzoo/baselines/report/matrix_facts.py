@@ -1,7 +1,5 @@
 """Facts and findings of several runs, as plain values for their page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Findings on replies: lost form, loops, replies that fit no prompt, length and entropy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

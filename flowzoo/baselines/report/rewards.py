@@ -1,7 +1,5 @@
 """Findings on rewards: training reward against held-out score, shaped scores, judges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Findings on a run's roles: checkers that stopped looking, dead roles, blame, specialization."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from flowzoo.agents.problems import distinct_problems

@@ -1,7 +1,5 @@
 """Facts and findings of one run, as plain values for its page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -11,8 +11,6 @@
 #
 # Texts are indices into `texts`, except in facts, which are an object.
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

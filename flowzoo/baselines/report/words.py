@@ -1,7 +1,5 @@
 """Numbers that a page can show, and the words for numbers, differences and lists."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ loss of a step is the mean over its reply tokens, however it is cut into microba
 goes through its own replies, so one with fewer is done earlier.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """From a run to the settings that break it, and a change that was run and mends it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
