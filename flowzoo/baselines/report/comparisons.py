@@ -9,7 +9,7 @@ import numpy as np
 from flowzoo.agents.evaluation.majority import MATCHES
 from flowzoo.aliases import Floats
 from flowzoo.baselines.matrix.cell import is_control
-from flowzoo.baselines.matrix.parity import budget_ratio, equal_tokens, training_cost
+from flowzoo.baselines.matrix.parity import budget_ratios, equal_tokens, training_cost
 from flowzoo.baselines.report.cells import CellData, same_problems
 from flowzoo.baselines.report.findings import Facts
 from flowzoo.baselines.run.reading import RunData, run_label
@@ -166,14 +166,14 @@ def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> Facts | None:
     if not pairs:
         return None
     costs = [(training_cost(first, index), training_cost(second)) for first, second, index in pairs]
-    ratio = budget_ratio(costs)
+    ratios, flags = budget_ratios(costs)
     count = len(costs)
     return {
         "seeds": count,
         "tokens": [sum(cost[side].tokens for cost in costs) / count for side in (0, 1)],
         "updates": [sum(cost[side].updates for cost in costs) / count for side in (0, 1)],
-        "ratios": [ratio.tokens, ratio.updates],
-        "flags": ratio.flags,
+        "ratios": ratios,
+        "flags": flags,
     }
 
 

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from flowzoo.baselines.report.cells import (
 from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
 from flowzoo.baselines.report.failures import failure_facts
 from flowzoo.baselines.report.findings import Facts, Finding
-from flowzoo.baselines.report.words import finite_only, pluralize, points
+from flowzoo.baselines.report.words import pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import mean_and_error, paired_gain
 from flowzoo.errors import DataError
@@ -33,19 +31,8 @@ from flowzoo.errors import DataError
 MOST_NAMED = 5  # cells that a sentence names; it counts more of them
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Tables of the finished runs of a matrix."""
-
-    cells: Sequence[Facts]
-    controls: Sequence[Facts]
-    parity: Sequence[Facts]
-    runs: int
-    minutes: float  # sum of the wall times of all runs
-
-
-def tables(runs: Sequence[TrainingJob]) -> Tables:
-    """The tables of all finished runs, in the matrix's order."""
+def tables(runs: Sequence[TrainingJob]) -> Facts:
+    """The tables of all finished runs, in the matrix's order, and the sum of their wall times."""
     finished = [run.data() for run in runs if run.state == "finished"]
     for data in finished:
         if len(data.evaluations) < 2:
@@ -53,13 +40,13 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     order = list(dict.fromkeys(run.cell.name for run in runs))
     cells = sorted(group_cells(finished), key=lambda cell: order.index(cell.name))
     controls = against_controls(cells)
-    return Tables(
-        cells=list(map(_cell_row, cells)),
-        controls=controls,
-        parity=compared_budgets(cells, controls),
-        runs=len(finished),
-        minutes=sum(_minutes(data) for data in finished),
-    )
+    return {
+        "cells": list(map(_cell_row, cells)),
+        "controls": controls,
+        "parity": compared_budgets(cells, controls),
+        "runs": len(finished),
+        "minutes": sum(_minutes(data) for data in finished),
+    }
 
 
 def _cell_row(cell: CellData) -> Facts:
@@ -80,20 +67,16 @@ def _cell_row(cell: CellData) -> Facts:
     }  # fmt: skip
 
 
-def as_text(tables: Tables) -> str:
+def as_text(tables: Facts) -> str:
     """The tables as Markdown; percentages and points."""
-    parts = [_cell_lines(tables.cells)]
-    if tables.controls:
-        parts.append(_control_lines(tables.controls))
-    if tables.parity:
-        parts.append(parity_lines(tables.parity))
-    parts.append([f"{tables.runs} finished runs took {tables.minutes:.0f} minutes in all."])
+    parts = [_cell_lines(tables["cells"])]
+    if tables["controls"]:
+        parts.append(_control_lines(tables["controls"]))
+    if tables["parity"]:
+        parts.append(parity_lines(tables["parity"]))
+    minutes = f"{tables['minutes']:.0f} minutes"
+    parts.append([f"{tables['runs']} finished runs took {minutes} in all."])
     return "\n".join("\n".join(lines) + "\n" for lines in parts)
-
-
-def as_json(tables: Tables) -> dict[str, Any]:
-    """The tables as plain values; a number that is not finite becomes None."""
-    return finite_only(asdict(tables))
 
 
 def parity_lines(rows: Sequence[Facts]) -> list[str]:
@@ -164,7 +147,7 @@ def matrix_facts(
     pages: Mapping[str, str],
     notes: Notes,
     failures: Sequence[FailureMode] = (),
-) -> dict[str, Any]:
+) -> Facts:
     """The facts of several runs; `pages` and `notes` have addresses and facts by name."""
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
