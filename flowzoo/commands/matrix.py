@@ -94,8 +94,8 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
             write_json(out / FILE, as_record(matrix.failures))
         with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
-    found = tables(runs)
-    results, text = finite_only(found), as_text(found)
+    rows = tables(runs)
+    results, text = finite_only(rows), as_text(rows)
     if results["cells"] and not options.table:
         write_json(out / "table.json", results)
         replace_text(out / "table.md", text)

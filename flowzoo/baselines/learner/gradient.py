@@ -31,7 +31,7 @@ from flowzoo.envs.records import Call
 
 
 class StepContext(NamedTuple):
-    """What the rows of an optimizer step have in common."""
+    """Values that the rows of an optimizer step share."""
 
     totals: LossNormalizer
     before: Mapping[int, OldLogps]

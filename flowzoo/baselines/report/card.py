@@ -152,8 +152,8 @@ def accuracies(run: RunData, step: int) -> list[str]:
     if step in run.steps[1:]:
         index = run.steps.index(step)
         gain = paired_gain(run.scores[0].tolist(), run.scores[index].tolist())
-        words = gain_words(gain._asdict(), f", paired over {gain.n} problems, one run")
-        text = f"Gain of these weights over the start: {words}."
+        change = gain_words(gain._asdict(), f", paired over {gain.n} problems, one run")
+        text = f"Gain of these weights over the start: {change}."
         if means[index] == means.max() and step != run.steps[-1]:
             text += f" They were chosen for their {run.measure}, so it is biased upwards."
         parts.append(text)

@@ -152,9 +152,12 @@ def _loop_values(
 ) -> Sequence[tuple[int, LoopValue]]:
     # Worth of the workflow at the first and the last evaluation, by step.
     roles = candidate_role(first), answering_role([*first, *last])
-    found = [loop_value(episodes, *roles) for episodes in (first, last)]
-    steps = (run.steps[0], run.steps[-1])
-    worth = [(step, value) for step, value in zip(steps, found, strict=True) if value is not None]
+    ends = ((run.steps[0], first), (run.steps[-1], last))
+    worth = [
+        (step, value)
+        for step, episodes in ends
+        if (value := loop_value(episodes, *roles)) is not None
+    ]
     return worth if len(worth) == 2 else ()
 
 
@@ -247,8 +250,8 @@ def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     if last.low == last.high == 0:
         text += f"changed none of the {last.n} outcomes."
     else:
-        found = f"{points(last.findable)} would be found with probability 0.8"
-        more = f", paired over {last.n} problems; {found}"
+        power = f"{points(last.findable)} would be found with probability 0.8"
+        more = f", paired over {last.n} problems; {power}"
         text += f"adds {gain_words(last._asdict(), more)}."
     if values[0][0] != step:
         text += f" Before training it added {gain_words(values[0][1]._asdict())}."
