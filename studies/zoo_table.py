@@ -22,7 +22,8 @@ from pathlib import Path
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.report.cells import CellData, group_cells
-from flowzoo.baselines.report.failures import FailureCell, FailureFacts, failure_facts
+from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.findings import Facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData, cell_label
@@ -48,7 +49,7 @@ def team(run: RunData) -> str:
     return f"{100 * run.scores[-1].mean():.0f}" + ("" if first is None else f"/{100 * first:.0f}")
 
 
-def line(row: FailureCell, cell: CellData) -> str:
+def line(row: Facts, cell: CellData) -> str:
     """One cell of one failure."""
     seeds, there, said = row["seeds"], set(row["there"]), set(row["called"])
     others = len(seeds) - len(there)
@@ -65,7 +66,7 @@ def line(row: FailureCell, cell: CellData) -> str:
     return f"| {' | '.join(parts)} |"
 
 
-def table(failure: FailureMode, fact: FailureFacts, cells: Mapping[str, CellData]) -> str:
+def table(failure: FailureMode, fact: Facts, cells: Mapping[str, CellData]) -> str:
     """A failure's table as Markdown; `cells` by the names of their folders."""
     rows = fact["cells"]
     there = {(row["cell"], seed) for row in rows for seed in row["there"]}

@@ -73,7 +73,8 @@ def run(options: Options) -> int:
 def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
     from flowzoo.baselines.matrix.run import check_models, control_jobs, execute, training_jobs
-    from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
+    from flowzoo.baselines.report.matrix_facts import as_text, tables
+    from flowzoo.baselines.report.words import finite_only
 
     if options.restart:
         move_aside(matrix, out, options)
@@ -93,11 +94,12 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
             write_json(out / FILE, as_record(matrix.failures))
         with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
-    results = tables(runs)
-    if results.cells and not options.table:
-        write_json(out / "table.json", as_json(results))
-        replace_text(out / "table.md", as_text(results))
-    print(json.dumps(as_json(results)) if options.json else as_text(results))
+    rows = tables(runs)
+    results, text = finite_only(rows), as_text(rows)
+    if results["cells"] and not options.table:
+        write_json(out / "table.json", results)
+        replace_text(out / "table.md", text)
+    print(json.dumps(results) if options.json else text)
     return _tell_unfinished(jobs, table=options.table)
 
 
@@ -204,7 +206,7 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
         lines.append(f"{len(votes)} evaluations of controls at equal inference, {done} finished.")
     if left := remaining_seconds(runs, workers):
         lines.append(f"Estimated time left, from finished runs: {as_time(left)}.")
-    if measured := tables(runs).parity:
+    if measured := tables(runs)["parity"]:
         lines += ["", *parity_lines(measured)]
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,5 @@
 """`flowzoo report`: HTML reports of runs and evaluations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`flowzoo why`: what broke a run, found by running it again with settings put back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -10,7 +10,7 @@ import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import FELL, LAST
 from flowzoo.baselines.report.accuracy import ENOUGH, MIN_ITEMS
-from flowzoo.baselines.report.cells import CaptureCount, CellData, Notes, captures, same_problems
+from flowzoo.baselines.report.cells import CellData, CellFacts, Notes, captures, same_problems
 from flowzoo.baselines.report.comparisons import (
     MIN_SEEDS,
     Side,
@@ -111,7 +111,8 @@ def _row(one: CellData, other: CellData, pairs: Sequence[Pair], notes: Notes) ->
     pair = next((pair for pair in pairs if pair.shared is one and pair.isolated is other), None)
     ends = [(left, right, -1) for left, right in by_seed(one, other)]
     caught = captures(one, notes)
-    return difference(*sides, paired=same_problems(one, other)) | {
+    return {
+        **difference(*sides, paired=same_problems(one, other)),
         "axes": [one.axis(name) for name in ("workflow", "task", "model")],
         "terminal": enough,
         "peak": pair and _estimate(*(samples.peak for samples in pair.samples)),
@@ -127,7 +128,7 @@ def _estimate(one: BootstrapSample, other: BootstrapSample) -> dict[str, Any]:
     return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "levels": levels}
 
 
-def _captured(caught: Sequence[CaptureCount]) -> int:
+def _captured(caught: Sequence[CellFacts]) -> int:
     """Runs in which the pair of roles that was captured most often was."""
     return max((pair["captured"] for pair in caught), default=0)
 

@@ -1,7 +1,5 @@
 """A batch of calls as columns: ids as dictionary codes, numbers as arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Statistics of groups of rows (segmented reductions), in NumPy."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The choices that make an advantage, and the named sets of choices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints

@@ -1,7 +1,5 @@
 """The scalar target of each row, and its statistics by group."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,14 +7,7 @@ import numpy as np
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
-from flowzoo.baselines.advantages.segments import (
-    Bools,
-    Codes,
-    GroupStats,
-    reduce,
-    to_go,
-    widen,
-)
+from flowzoo.baselines.advantages.segments import Bools, Codes, GroupStats, reduce, to_go, widen
 from flowzoo.baselines.advantages.spec import AdvantageSpec, Weight
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
@@ -143,9 +134,7 @@ def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
         return targets
     lowest = _lowest_read(groups, spec, targets)
     return np.where(
-        groups.columns.flags("abstained"),
-        np.fmin(groups.columns.numbers("team"), lowest),
-        targets,
+        groups.columns.flags("abstained"), np.fmin(groups.columns.numbers("team"), lowest), targets
     )
 
 

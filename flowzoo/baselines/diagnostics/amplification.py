@@ -9,8 +9,6 @@ The definition is flowzoo's; that of arXiv 2605.24202 is not public.
 # independent blocks of problems (a U-statistic: no block meets itself). Blocks are of whole
 # problems, since agents of one episode share its outcome. docs/diagnostics.md has the formulas.
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

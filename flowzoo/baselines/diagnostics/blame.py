@@ -3,8 +3,6 @@
 Episodes are played again from their transcripts, with the decisions of a role replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -269,10 +267,7 @@ class Blame(NamedTuple):
 
 
 def find_blame(
-    workflow: Workflow,
-    problems: Sequence[Problem],
-    before: Sequence[Saved],
-    now: Sequence[Saved],
+    workflow: Workflow, problems: Sequence[Problem], before: Sequence[Saved], now: Sequence[Saved]
 ) -> Blame | None:
     """The costs of every role at the evaluation `now`, against its decisions at `before`."""
     # A group of problems is answered by donors of that group alone, so that the groups are
@@ -292,7 +287,11 @@ def find_blame(
         return None
     order = np.random.default_rng(0).permutation(len(problems))
     group = [int(index) % GROUPS for index in order]
-    pools = [[_donors(part, group, index) for index in range(GROUPS)] for part in (earlier, real)]
+    pools = [
+        [Donors(part[row] for row in np.flatnonzero(np.equal(group, which)))
+         for which in range(GROUPS)]
+        for part in (earlier, real)
+    ]  # fmt: skip
     scored = {
         decision.role
         for episode in real
@@ -331,11 +330,6 @@ def find_blame(
         score, len(problems), fidelity, tuple(costs), worst.role if worst and certain else "",
         verdicts.graded, verdicts.reused,
     )  # fmt: skip
-
-
-def _donors(episodes: Sequence[ReplayedEpisode], group: Sequence[int], which: int) -> Donors:
-    pairs = zip(episodes, group, strict=True)
-    return Donors(episode for episode, number in pairs if number == which)
 
 
 def _difference(

@@ -1,7 +1,5 @@
 """Checking roles that stopped discriminating: evaluators, verifiers and aggregators."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The definition is flowzoo's; that of arXiv 2605.24202 is not public.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

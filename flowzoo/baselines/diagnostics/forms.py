@@ -1,7 +1,5 @@
 """Form signatures: surface features of a role's replies, and distances between roles."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Pay of the roles of a game, by evaluations: whether scores are pay, and who earns less."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Tests of roles: every role against itself, before training and at its best evaluation."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -3,10 +3,8 @@
 # Each cause is a pure function of the rows of metrics, so that a resumed run finds what it would
 # have found and a report finds it again.
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from flowzoo.agents.evaluation.alarms import (
     CUT,
@@ -89,25 +87,13 @@ def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
     ]
 
 
-class SilenceRecord(TypedDict):
-    """A cause with its first and last step, the number of its steps, and its first text."""
-
-    cause: str
-    first: int
-    steps: int
-    text: str
-    last: int
-
-
-def silence_record(rows: Sequence[Row], settings: Mapping[str, object]) -> list[SilenceRecord]:
-    """Causes of a run, in the order in which they appear."""
-    record: dict[str, SilenceRecord] = {}
+def silence_record(rows: Sequence[Row], settings: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Causes of a run in their order: first and last step, number of steps, and first text."""
+    record: dict[str, dict[str, Any]] = {}
     for end, row in enumerate(rows, start=1):
         for cause, text in silences(rows[max(0, end - STEPS) : end], settings):
             step = row["step"]
-            entry: SilenceRecord = {
-                "cause": cause, "first": step, "steps": 0, "text": text, "last": step,
-            }  # fmt: skip
+            entry = {"cause": cause, "first": step, "steps": 0, "text": text, "last": step}
             seen = record.setdefault(cause, entry)
             seen["last"], seen["steps"] = step, seen["steps"] + 1
     return list(record.values())

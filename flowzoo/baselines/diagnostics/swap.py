@@ -1,10 +1,8 @@
 """The policy-swap probe: what a workflow is worth with the policies of two roles exchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.evaluation.summary import problem_scores
@@ -65,17 +63,8 @@ def policy_swaps(
     return swaps
 
 
-class SwapRow(TypedDict):
-    """The mean score with the policies of two roles exchanged, and its change."""
-
-    roles: list[str]
-    policies: list[str]
-    accuracy: float
-    mean: float
-    low: float
-    high: float
-    n: int
-    scores: list[float]
+SwapRow = Mapping[str, Any]
+"""The mean score with the policies of two roles exchanged, and its change."""
 
 
 def swap_probe(
@@ -95,12 +84,7 @@ def swap_probe(
     for swap in policy_swaps(roles, mapping, policies, lengths):
         policy_map = swap.policy_map if judge is None else swap.policy_map.with_judge(judge)
         scores = problem_scores(play(policy_map), names)
-        mean, low, high, count = paired_gain(before, scores)
-        rows.append(
-            {
-                "roles": list(swap.roles), "policies": list(swap.policies),
-                "accuracy": sum(scores) / len(scores), "mean": mean, "low": low, "high": high,
-                "n": count, "scores": scores,
-            }
-        )  # fmt: skip
+        places = {"roles": list(swap.roles), "policies": list(swap.policies)}
+        change = {"accuracy": sum(scores) / len(scores), **paired_gain(before, scores)._asdict()}
+        rows.append({**places, **change, "scores": scores})
     return rows

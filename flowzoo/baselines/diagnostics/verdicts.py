@@ -1,7 +1,5 @@
 """Verdicts on programs in a replay: each is judged once, or was judged by the run itself."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any

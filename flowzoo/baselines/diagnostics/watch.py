@@ -11,8 +11,6 @@ problems are independent draws which training does not see, and values from 0 to
 needs both of the last two evaluations to be low by themselves, since one dip is no fall.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -150,7 +148,8 @@ class Watch:
             levels, ends = _levels(course[: len(course) - count])
             if not ends:
                 continue
-            evidence = _log_e_values(levels - _mean(course[-count:]))
+            end_means = np.mean(np.stack(course[-count:]), axis=0)  # NaN where one has no value
+            evidence = _log_e_values(levels - end_means)
             logs.append(float(np.logaddexp.reduce(evidence)) - math.log(len(ends)))
             index = int(evidence.argmax())
             if best is None or evidence[index] > best[0]:
@@ -209,11 +208,6 @@ def _levels(course: Sequence[Floats]) -> tuple[Floats, list[int]]:
     means = [sliding_window_view(earlier, count, axis=0).mean(axis=-1) for count in counts]
     ends = [end for count in counts for end in range(first + count - 1, len(course))]
     return (np.concatenate(means) if means else earlier), ends
-
-
-def _mean(evaluations: Sequence[Floats]) -> Floats:
-    """Means by problem; NaN where one of the evaluations has no value."""
-    return np.mean(np.stack(evaluations), axis=0)
 
 
 def _log_e_values(gaps: Floats) -> Floats:

@@ -136,8 +136,7 @@ class UpdateOptions:
     schedule: LrSchedule = "constant"
     """Learning rate schedule after the warmup."""
     schedule_clock: Annotated[
-        ScheduleClock,
-        Only(lambda s, _: s.schedule != "constant" or s.warmup > 0, "of a schedule"),
+        ScheduleClock, Only(lambda s, _: s.schedule != "constant" or s.warmup > 0, "of a schedule")
     ] = "iteration"
     """Unit of the clock. `update`: updates of all policies, so that k isolated policies tick k
     times an iteration. `published`: so in the code of arXiv 2605.24202, whose schedule is as many

@@ -4,8 +4,6 @@ Another number format, other kernels or older weights make a sampler's tokens of
 the first optimizer step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

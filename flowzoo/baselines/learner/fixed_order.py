@@ -1,7 +1,5 @@
 """Equal bits of equal computations on a GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

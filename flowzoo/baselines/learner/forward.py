@@ -1,7 +1,5 @@
 """From rows to log-probs, over all tokens or over the tokens that top-k and top-p kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

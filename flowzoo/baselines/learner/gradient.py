@@ -1,10 +1,9 @@
 """The gradient of the loss of training rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +30,15 @@ from flowzoo.baselines.learner.weights import FrozenWeights, Weights
 from flowzoo.envs.records import Call
 
 
+class StepContext(NamedTuple):
+    """Values that the rows of an optimizer step share."""
+
+    totals: LossNormalizer
+    before: Mapping[int, OldLogps]
+    """By the row's index, where they were looked up."""
+    effect: UpdateEffect | None = None
+
+
 class LossGradient:
     """Gathers the gradient of the loss of rows in the parameters; changes no weight."""
 
@@ -45,10 +53,9 @@ class LossGradient:
         self.forward = ForwardPass(config, layout, weights.model)
         self.learner_group = LearnerGroup()
         self._reference = None
-        if config.needs_reference and reference is None:
-            self._reference = weights.start()
-        elif config.needs_reference and reference is not None:
-            self._reference = FrozenWeights(prepare(reference, layout)).start()
+        if config.needs_reference:
+            start = weights if reference is None else FrozenWeights(prepare(reference, layout))
+            self._reference = start.start()
         self.parameters = weights.parameters()
 
     def join(self, learner_group: LearnerGroup, weights: Weights) -> None:
@@ -73,33 +80,22 @@ class LossGradient:
         return old_logps
 
     def of_step(
-        self,
-        rows: Sequence[TrainingRow],
-        totals: LossNormalizer,
-        before: Mapping[int, OldLogps],
-        effect: UpdateEffect | None,
+        self, rows: Sequence[TrainingRow], context: StepContext
     ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
         """Gather the gradient of a step's loss; sums by role, and the roles' Gram matrix."""
         sums: dict[str, TokenSums] = {}
-        roles = (
-            RoleGradients(self.parameters, self.learner_group)
-            if self.config.role_gradients
-            else None
-        )
+        roles = None
+        if self.config.role_gradients:
+            roles = RoleGradients(self.parameters, self.learner_group)
         micro = role_microbatches(rows, self.config, self._layout)
         for turn, (role, batches) in enumerate(micro.items()):
-            sums[role] = self.add(batches, totals, before, effect, turn)
+            sums[role] = self.add(batches, context, turn)
             if roles is not None:
                 roles.take(role, sum(row.call.role == role for row in rows))
         return sums, None if roles is None else roles.merge()
 
     def add(
-        self,
-        parts: Sequence[Sequence[TrainingRow]],
-        totals: LossNormalizer,
-        before: Mapping[int, OldLogps],
-        effect: UpdateEffect | None = None,
-        turn: int = 0,
+        self, parts: Sequence[Sequence[TrainingRow]], context: StepContext, turn: int = 0
     ) -> TokenSums:
         """Add the gradient of all `parts`, on whichever rank, to the parameters'."""
         # A loss that is not finite on one rank is raised on all, once no rank waits for a pass.
@@ -108,7 +104,7 @@ class LossGradient:
         for number, part in enumerate(local_parts):
             self.learner_group.set_gradient_sync(self._model, number == len(local_parts) - 1)
             try:
-                sums = self._backward(part, totals, before, effect)
+                sums = self._backward(part, context)
                 local_sums = local_sums + sums if number < count else local_sums
             except NonFiniteError as non_finite_error:
                 if self.learner_group.alone:
@@ -140,13 +136,8 @@ class LossGradient:
             local_parts += [[replace(row, weight=0.0)]] * short
         return local_parts
 
-    def _backward(
-        self,
-        rows: Sequence[TrainingRow],
-        totals: LossNormalizer,
-        before: Mapping[int, OldLogps],
-        effect: UpdateEffect | None = None,
-    ) -> TokenSums:
+    def _backward(self, rows: Sequence[TrainingRow], context: StepContext) -> TokenSums:
+        totals, before, effect = context
         batch = self.forward.batch([row.call for row in rows], [row.advantage for row in rows])
         seen = [before[row.index] for row in rows] if before and rows[0].index in before else None
         old, kept_tokens = stack_old_logps(seen, batch)
@@ -196,11 +187,7 @@ class LossGradient:
             return self.forward(model, batch, kept_tokens=kept_tokens).logps
 
     def blame(
-        self,
-        rows: Sequence[TrainingRow],
-        totals: LossNormalizer,
-        before: Mapping[int, OldLogps],
-        norm: float,
+        self, rows: Sequence[TrainingRow], context: StepContext, norm: float
     ) -> NonFiniteError:
         """Find the rows whose own gradient is not finite, one by one."""
         guilty: list[Call] = []
@@ -208,7 +195,7 @@ class LossGradient:
         for row in everyone:
             self.clear()
             self.learner_group.set_gradient_sync(self._model, True)
-            self._backward([row], totals, before)
+            self._backward([row], context._replace(effect=None))
             grads = self.learner_group.local(
                 [p.grad for p in self.parameters if p.grad is not None]
             )

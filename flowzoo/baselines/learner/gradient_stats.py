@@ -3,8 +3,6 @@
 Gradient mass is flowzoo's definition; that of arXiv 2605.24202 is not public.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import combinations

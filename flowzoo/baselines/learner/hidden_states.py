@@ -1,7 +1,5 @@
 """Last hidden states of padded and packed rows, and which of the two layouts a family can have."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Learner groups: the ranks that train one policy together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any

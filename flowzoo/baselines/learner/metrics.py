@@ -1,7 +1,5 @@
 """Metrics of a learner's iteration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,18 +52,22 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
     by_role = {role: [row for row in rows if row.call.role == role] for role in roles}
     metrics: dict[str, float] = {}
     for role, role_rows in by_role.items():
-        metrics[f"signal/{role}"] = sum(
-            row.trained and row.advantage != 0 for row in role_rows
-        ) / len(role_rows)
-    pulls = {role: _pull(role_rows) for role, role_rows in by_role.items()}
+        taught = sum(row.trained and row.advantage != 0 for row in role_rows)
+        metrics[f"signal/{role}"] = taught / len(role_rows)
+    # Tokens times the size of the advantage, of the rows that are trained.
+    pulls = {
+        role: math.fsum(len(row.call.output_ids) * abs(row.advantage) * row.trained for row in part)
+        for role, part in by_role.items()
+    }
     if pull := math.fsum(pulls.values()):
         metrics |= {f"advantage_mass/{role}": value / pull for role, value in pulls.items()}
-    surprise = {role: _surprise(role_rows) for role, role_rows in by_role.items()}
+    logps = {role: [logp for row in part for logp in row.call.logps]
+             for role, part in by_role.items()}  # fmt: skip
+    surprise = {role: (-math.fsum(values), len(values)) for role, values in logps.items()}
     for role, (total, tokens) in surprise.items():
         if tokens:
             metrics[f"sampled_entropy/{role}"] = total / tokens
-    tokens = sum(count for _, count in surprise.values())
-    if tokens:
+    if tokens := sum(map(len, logps.values())):
         metrics["learn/sampled_entropy"] = sum(total for total, _ in surprise.values()) / tokens
     return metrics | {
         "learn/rows": float(len(rows)),
@@ -74,17 +76,6 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
         "learn/tokens_trained": float(sum(len(row.call.output_ids) for row in rows if row.trained)),
         "learn/truncated": float(sum(row.call.finish == "length" for row in rows)),
     }
-
-
-def _pull(rows: Sequence[TrainingRow]) -> float:
-    """Tokens times the size of the advantage, of the rows that are trained."""
-    trained = (row for row in rows if row.trained)
-    return math.fsum(len(row.call.output_ids) * abs(row.advantage) for row in trained)
-
-
-def _surprise(rows: Sequence[TrainingRow]) -> tuple[float, int]:
-    logps = [logp for row in rows for logp in row.call.logps]
-    return -math.fsum(logps), len(logps)
 
 
 def step_metrics(steps: Sequence[OptimizerStep], config: LearnerConfig) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """The optimizer of one policy: its kind, parameters, number format and learning rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

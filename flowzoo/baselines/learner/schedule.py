@@ -1,7 +1,5 @@
 """Learning rates over time, and what is odd about them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

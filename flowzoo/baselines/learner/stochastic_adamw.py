@@ -1,7 +1,5 @@
 """AdamW with weights and moments in bfloat16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

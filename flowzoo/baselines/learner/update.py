@@ -1,7 +1,5 @@
 """The learner of one policy: rows and advantages in, one or more optimizer steps out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,17 +24,12 @@ from flowzoo.baselines.learner.batch import (
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.fixed_order import fixed_order
 from flowzoo.baselines.learner.forward import OldLogps
-from flowzoo.baselines.learner.gradient import LossGradient
+from flowzoo.baselines.learner.gradient import LossGradient, StepContext
 from flowzoo.baselines.learner.gradient_stats import Coherence
 from flowzoo.baselines.learner.hidden_states import fitting_layout, prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.baselines.learner.loss import LossNormalizer
-from flowzoo.baselines.learner.metrics import (
-    OptimizerStep,
-    TokenSums,
-    row_counts,
-    step_metrics,
-)
+from flowzoo.baselines.learner.metrics import OptimizerStep, TokenSums, row_counts, step_metrics
 from flowzoo.baselines.learner.optimizers import make_optimizer
 from flowzoo.baselines.learner.schedule import ALONE, UpdateTurn, lr_in
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
@@ -86,11 +79,10 @@ class Learner:
         self.optimizer = make_optimizer(self.weights, config)
         self.learner_group = LearnerGroup()
         """The ranks that train this policy together."""
-        self._coherence = (
-            Coherence(config.coherence, config.coherence_window, config.coherence_form)
-            if config.coherence
-            else None
-        )
+        self._coherence = None
+        if config.coherence:
+            window, form = config.coherence_window, config.coherence_form
+            self._coherence = Coherence(config.coherence, window, form)
 
     @property
     def config(self) -> LearnerConfig:
@@ -148,7 +140,8 @@ class Learner:
         for rows in groups:
             with self.gradient.nothing_left(), self._active():
                 batches = role_microbatches(rows, self.config, self.layout).values()
-                self.gradient.add([part for parts in batches for part in parts], totals, {})
+                context = StepContext(totals, {})
+                self.gradient.add([part for parts in batches for part in parts], context)
                 gradients = [
                     torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters
                 ]
@@ -245,14 +238,15 @@ class Learner:
         if not any(row.trained for row in rows):
             return None
         totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
+        context = StepContext(totals, before, effect)
         rows = weigh_roles(rows, self.config)
         with self.gradient.nothing_left():
-            by_role, gram = self.gradient.of_step(rows, totals, before, effect)
+            by_role, gram = self.gradient.of_step(rows, context)
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             total = nn.utils.get_total_norm(gradients)
             norm = float(whole_tensor(total))
             if not math.isfinite(norm):
-                raise self.gradient.blame(rows, totals, before, norm)
+                raise self.gradient.blame(rows, context, norm)
             coherence = self._clip_and_damp(total, norm)
             self.optimizer.step()
             if self._rounded_layers:

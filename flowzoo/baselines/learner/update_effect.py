@@ -1,7 +1,5 @@
 """Effect of an update on a policy: its divergence from the weights before, on a sample of rows."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
@@ -77,11 +75,7 @@ class UpdateEffect:
             self.take(model, now, batch, forward.states(model, batch))
 
     def take(
-        self,
-        model: PreTrainedModel,
-        rows: Sequence[TrainingRow],
-        batch: Microbatch,
-        states: Tensor,
+        self, model: PreTrainedModel, rows: Sequence[TrainingRow], batch: Microbatch, states: Tensor
     ) -> None:
         """Keep the distributions of the `rows` of a microbatch that are still missing."""
         token_positions: dict[int, list[int]] = {}

@@ -1,7 +1,5 @@
 """Log-probabilities from hidden states, without the logits of the whole batch in memory."""
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections.abc import Hashable

@@ -1,7 +1,5 @@
 """Trained weights of one policy: a whole model, or a LoRA adapter on a base it may share."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

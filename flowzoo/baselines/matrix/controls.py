@@ -5,8 +5,6 @@
 Both runs are finished, on the same held-out problems.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,21 +1,18 @@
 """Failures that a matrix is made to show: rules, the cells that show them, and remedies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from flowzoo.baselines.matrix.cell import Cell
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError, check_choice, unknown
 
 FILE = "failures.json"  # file that `flowzoo matrix` writes for `flowzoo report`
 CellPart = Literal["shows", "remedies", "failed_remedies", "comparisons"]
 PARTS: tuple[CellPart, ...] = get_args(CellPart)
 """Relations of a cell to a failure: it shows it; a change that is claimed to remove it; one that is
 claimed not to; or a cell that is shown with these, without a claim."""
-_RENAMED = {"mends": "remedies", "does_not_mend": "failed_remedies", "beside": "comparisons"}
 _TEXTS = ("name", "title", "role", "metric")
 _FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
 
@@ -80,27 +77,23 @@ def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
     return [asdict(failure) for failure in failures]
 
 
-def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
+def from_record(record: Sequence[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
-    failures: list[FailureMode] = []
-    for row in record:
-        for *_, part in row["cells"]:
-            if part not in PARTS:
-                raise ValueError(
-                    f"a cell cannot be {part!r} of a failure: repeat the command of the matrix, "
-                    "which writes the file anew"
-                )
-        values = dict(row)
-        values["called_by"], values["cells"] = tuple(row["called_by"]), (*map(tuple, row["cells"]),)
-        failures.append(FailureMode(**values))
-    return failures
+    for *_, part in (cell for row in record for cell in row["cells"]):
+        check_choice("relation of a cell", part, PARTS)
+    return [
+        replace(
+            FailureMode(**row),
+            called_by=tuple(row["called_by"]),
+            cells=tuple((name, label, part) for name, label, part in row["cells"]),
+        )
+        for row in record
+    ]
 
 
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:
     of = f"of a failure in {where}"
     for key in block:
-        if key in _RENAMED:
-            raise UsageError(f"`{key}` {of} has another name by now: write `{_RENAMED[key]}`")
         if key not in _FIELDS:
             raise unknown(f"field {of}", key, _FIELDS)
     for key in _TEXTS:

@@ -19,8 +19,6 @@ A control is a cell whose token budget is set while the matrix runs: for every s
 tokens of the most expensive workflow of its task and model. Its `steps` are an upper limit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

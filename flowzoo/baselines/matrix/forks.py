@@ -1,7 +1,5 @@
 """Runs of a matrix as forks of one process that has imported the libraries of all runs."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

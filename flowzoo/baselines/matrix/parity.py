@@ -1,7 +1,5 @@
 """Budget parity: compared cells have the same budgets, and their real costs are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -31,19 +29,6 @@ class TrainingCost(NamedTuple):
 
     tokens: float  # training tokens
     updates: float  # optimizer steps per policy, mean over trained policies
-
-
-class BudgetRatio(NamedTuple):
-    """Budget of one cell over that of another."""
-
-    tokens: float  # ratio of the training tokens
-    updates: float  # ratio of the optimizer steps per policy
-
-    @property
-    def flags(self) -> list[str]:
-        """Names of the ratios further from 1 than `NEAR`."""
-        ratios = (("tokens", self.tokens), ("optimizer steps", self.updates))
-        return [name for name, ratio in ratios if not abs(ratio - 1) <= NEAR]
 
 
 def check_sharing(cells: Sequence[Cell], where: str) -> None:
@@ -115,12 +100,18 @@ def training_cost(run: RunData, index: int = -1) -> TrainingCost:
     return TrainingCost(row["tokens/total"], float(np.mean(list(updates))))
 
 
-def budget_ratio(pairs: Sequence[tuple[TrainingCost, TrainingCost]]) -> BudgetRatio:
-    """Ratio of two cells' budgets, from the costs of their runs of the same seeds."""
+def budget_ratios(
+    pairs: Sequence[tuple[TrainingCost, TrainingCost]],
+) -> tuple[list[float], list[str]]:
+    """Ratios of two cells' tokens and optimizer steps, from the costs of runs of the same seeds.
+
+    With them come the names of those further from 1 than `NEAR`.
+    """
     first, second = np.mean(pairs, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens, updates = first / second
-    return BudgetRatio(float(tokens), float(updates))
+        ratios: list[float] = (first / second).tolist()
+    named = zip(("tokens", "optimizer steps"), ratios, strict=True)
+    return ratios, [name for name, ratio in named if not abs(ratio - 1) <= NEAR]
 
 
 def _differences(first: Cell, second: Cell, names: Sequence[str]) -> Iterator[tuple[str, str]]:

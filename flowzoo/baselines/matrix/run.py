@@ -1,7 +1,5 @@
 """Running the cells of a matrix in worker processes; a killed matrix resumes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

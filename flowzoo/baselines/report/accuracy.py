@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import NormalDist
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from flowzoo.baselines.diagnostics.cliff import (
 )
 from flowzoo.baselines.diagnostics.watch import MARGIN, ROLLBACK, fall_alarms
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
-from flowzoo.baselines.report.words import between, percent, points
+from flowzoo.baselines.report.words import between, gain_words, percent, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import MeanUncertainty, mean_and_error, paired_gain
 from flowzoo.baselines.training.metrics import progress, set_evaluations
@@ -105,31 +105,7 @@ def watch(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"watch": [alarm.as_event() for alarm in alarms]}, findings)
 
 
-class Onset(TypedDict):
-    """Steps of the best evaluation, of the last before a fall and of its first, with two levels."""
-
-    peak: int
-    before: int
-    step: int
-    high: float
-    low: float
-
-
-class AccuracyRow(TypedDict):
-    """A held-out accuracy with its interval and cost."""
-
-    name: str
-    note: str
-    step: int | None
-    accuracy: float
-    low: float | None
-    high: float | None
-    n: int | None
-    tokens: int | None
-    seconds: float | None
-
-
-def onset(scores: Floats, steps: Sequence[int]) -> Onset | None:
+def onset(scores: Floats, steps: Sequence[int]) -> Facts | None:
     """The first evaluation from which on every one is significantly below the best before it."""
     # One-sided 2.5 % for each evaluation, all of which must agree.
     means = scores.mean(axis=1)
@@ -161,8 +137,7 @@ def swing_findings(run: RunData) -> list[Finding]:
                 f"Held-out {run.measure} went from {percent(means[top])} at step {steps[top]} to "
                 f"{percent(means[low])} at step {steps[low]} and back to {percent(means[back])} at "
                 f"step {steps[back]}; each change is significant among all pairs of evaluations. "
-                "Where it ends depends on when it is stopped: steps that are smaller (--lr) or a "
-                "falling rate (--schedule linear) would settle it."
+                "Where it ends depends on when it is stopped."
             )
             return [Finding("warn", f"{run.measure.capitalize()} swings", text)]
     return []
@@ -212,39 +187,36 @@ def items_needed(verdict: Cliff) -> int | None:
     return math.ceil(verdict.items * (coarse / TOO_COARSE) ** 2)
 
 
-def accuracy_table(run: RunData, verdict: Cliff | None) -> list[AccuracyRow]:
+def accuracy_table(run: RunData, verdict: Cliff | None) -> list[Facts]:
     """First, best and last held-out accuracy, each with its interval and cost."""
     if not run.evaluations:
         return []
     scores = run.scores
     best = int(scores.mean(axis=1).argmax())
-    rows: list[AccuracyRow] = []
-    for index, name, note in (
-        (0, "before training", ""),
-        (best, "best evaluation", "chosen for being best, so biased upwards"),
-        (len(scores) - 1, "last evaluation", ""),
-    ):
-        row, values = run.evaluations[index], scores[index]
-        level = _level(name, note, float(values.mean()), interval(values))
-        level["step"], level["n"] = row["step"], len(values)
-        level["tokens"], level["seconds"] = row.get("tokens/total"), row.get("time/total")
-        rows.append(level)
+    rows = [
+        _level(name, note, scores[index], run.evaluations[index])
+        for index, name, note in (
+            (0, "before training", ""),
+            (best, "best evaluation", "chosen for being best, so biased upwards"),
+            (-1, "last evaluation", ""),
+        )
+    ]
     if verdict is not None:
         rows.insert(2, _level("peak, cross-fitted", "without that bias", verdict.peak))
     if len(scores) >= ENOUGH:
-        end = scores[-LAST:].mean(axis=0)
         note = f"mean of the last {LAST} evaluations"
-        rows.append(_level("terminal", note, float(end.mean()), interval(end)))
+        rows.append(_level("terminal", note, scores[-LAST:].mean(axis=0)))
     return rows
 
 
-def _level(
-    name: str, note: str, accuracy: float, ends: tuple[float | None, float | None] = (None, None)
-) -> AccuracyRow:
-    # A level that is of no single evaluation.
+def _level(name: str, note: str, scores: Floats | float, row: Facts | None = None) -> Facts:
+    # Without a row of metrics it is the level of no single evaluation.
+    low, high = (None, None) if isinstance(scores, float) else interval(scores)
+    take = (row or {}).get
     return {
-        "name": name, "note": note, "step": None, "accuracy": accuracy, "low": ends[0],
-        "high": ends[1], "n": None, "tokens": None, "seconds": None,
+        "name": name, "note": note, "step": take("step"), "accuracy": float(np.mean(scores)),
+        "low": low, "high": high, "n": np.size(scores) if row else None,
+        "tokens": take("tokens/total"), "seconds": take("time/total"),
     }  # fmt: skip
 
 
@@ -282,11 +254,11 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
         text = "A gain needs two evaluations or more."
         return Finding("unknown", "Too few evaluations to see a gain", text)
     last = facts["last"]
+    more = f", paired over {last['n']} problems; one run, so not over seeds"
     text = (
         f"Held-out {measure} went from {percent(facts['before'])} before training to "
-        f"{percent(facts['after'])} at step {facts['step']}: {points(last['mean'], sign=True)} "
-        f"points ({between(last['low'], last['high'])}, paired over {last['n']} problems; one run, "
-        "so not over seeds)."
+        f"{percent(facts['after'])} at step {facts['step']}: "
+        f"{gain_words(last, more)}."
     )
     if "terminal" in facts:
         end = facts["terminal"]
@@ -295,11 +267,10 @@ def gain_finding(facts: Facts | None, measure: str = "accuracy") -> Finding:
             f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
         )
     for label, item in facts.get("sets", {}).items():
-        other = item["gain"]
+        more = f", over {item['gain']['n']} problems"
         text += (
             f" On the evaluation set {label} it went from {percent(item['accuracy_before'])} to "
-            f"{percent(item['accuracy_after'])}: {points(other['mean'], sign=True)} points "
-            f"({between(other['low'], other['high'])}, over {other['n']} problems)."
+            f"{percent(item['accuracy_after'])}: {gain_words(item['gain'], more)}."
         )
     tested = facts.get("terminal", last)
     if tested["high"] < 0:

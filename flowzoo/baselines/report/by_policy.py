@@ -1,7 +1,5 @@
 """Roles whose agents have several policies: each policy is judged by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 # Names, paths and sentences come from run directories, which are untrusted text:
 # `escape_markdown` keeps them from becoming markup.
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -18,7 +16,7 @@ from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.identity import ModelIdentity
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.report.run_facts import RESOLVED, run_facts
-from flowzoo.baselines.report.words import between, percent, points
+from flowzoo.baselines.report.words import gain_words, percent
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
@@ -154,10 +152,8 @@ def accuracies(run: RunData, step: int) -> list[str]:
     if step in run.steps[1:]:
         index = run.steps.index(step)
         gain = paired_gain(run.scores[0].tolist(), run.scores[index].tolist())
-        text = (
-            f"Gain of these weights over the start: {points(gain.mean, sign=True)} points "
-            f"({between(gain.low, gain.high)}, paired over {gain.n} problems, one run)."
-        )
+        change = gain_words(gain._asdict(), f", paired over {gain.n} problems, one run")
+        text = f"Gain of these weights over the start: {change}."
         if means[index] == means.max() and step != run.steps[-1]:
             text += f" They were chosen for their {run.measure}, so it is biased upwards."
         parts.append(text)

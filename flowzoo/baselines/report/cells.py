@@ -1,24 +1,17 @@
 """Several runs as cells: the runs of one configuration under several seeds, and their verdicts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import FELL, LAST, discoveries
 from flowzoo.baselines.matrix.cell import is_control
-from flowzoo.baselines.report.accuracy import (
-    ENOUGH,
-    cliff_facts,
-    cliff_of,
-    more_evaluations,
-)
+from flowzoo.baselines.report.accuracy import ENOUGH, cliff_facts, cliff_of, more_evaluations
 from flowzoo.baselines.run.reading import RunData, cell_label, sharing_words
 from flowzoo.baselines.stats import at_least, mean_over_seeds, paired_gain
 
@@ -30,32 +23,6 @@ CellFacts: TypeAlias = dict[str, Any]
 """Figures of a cell for its page, as `cell_facts` makes them."""
 RATE = 0.05  # false-discovery rate of the cliffs of a matrix
 FALSE_FALLS = 0.05  # bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)
-
-
-class CaptureCount(TypedDict):
-    """Seeds in which role `by` captured role `of`, of those tested."""
-
-    by: str
-    of: str
-    captured: int
-    tested: int
-
-
-class FallenRuns(TypedDict):
-    """Runs that fell, of those with a verdict; `p_value` is that of as many false alarms."""
-
-    runs: int
-    of: int
-    seeds: list[int]
-    p_value: float
-
-
-class CellAlarms(TypedDict):
-    """Problems of a cell's runs by `title` with their `seeds`, and the number of `clean` runs."""
-
-    of: int
-    clean: int
-    broken: list[dict[str, str | list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +131,24 @@ def cell_facts(cell: CellData, notes: Notes) -> CellFacts:
     }
 
 
-def captures(cell: CellData, notes: Notes) -> list[CaptureCount]:
-    """Number of seeds with a capture, of those tested, by pair of roles of a shared policy."""
-    counts: dict[tuple[str, str], CaptureCount] = {}
-    for run in cell.runs:
-        for verdict in notes.get(run.name, {"captures": ()})["captures"]:
-            for pair in verdict["pairs"]:
-                by, of = pair["by"], pair["of"]
-                empty: CaptureCount = {"by": by, "of": of, "captured": 0, "tested": 0}
-                count = counts.setdefault((by, of), empty)
-                count["captured"] += int(pair["captured"])
-                count["tested"] += 1
-    return list(counts.values())
+def captures(cell: CellData, notes: Notes) -> list[CellFacts]:
+    """Number of seeds in which role `by` captured role `of`, of those tested, by pair of roles."""
+    verdicts = [
+        verdict
+        for run in cell.runs
+        for verdict in notes.get(run.name, {"captures": ()})["captures"]
+    ]
+    pairs: dict[tuple[str, str], list[bool]] = {}
+    for pair in (pair for verdict in verdicts for pair in verdict["pairs"]):
+        pairs.setdefault((pair["by"], pair["of"]), []).append(pair["captured"])
+    return [
+        {"by": by, "of": of, "captured": sum(seeds), "tested": len(seeds)}
+        for (by, of), seeds in pairs.items()
+    ]
 
 
-def _fallen_runs(cell: CellData, notes: Notes) -> FallenRuns:
+def _fallen_runs(cell: CellData, notes: Notes) -> CellFacts:
+    # Of the runs with a verdict; `p_value` is that of as many false alarms.
     verdicts = [
         (seed, notes[run.name]["cliff"]["verdict"])
         for seed, run in zip(cell.seeds, cell.runs, strict=True)
@@ -189,7 +159,7 @@ def _fallen_runs(cell: CellData, notes: Notes) -> FallenRuns:
     return {"runs": len(seeds), "of": len(verdicts), "seeds": seeds, "p_value": chance}
 
 
-def alarms(cell: CellData, notes: Notes) -> CellAlarms:
+def alarms(cell: CellData, notes: Notes) -> CellFacts:
     """Seeds with each problem (`broken`), and number of runs without any (`clean`)."""
     titles = [
         (seed, notes[run.name].get("alarms", ()))

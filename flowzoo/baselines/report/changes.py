@@ -1,11 +1,8 @@
 """Findings on roles: which role changed, and in what: its answers, its form, or its length."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +92,7 @@ def split_peak(scores: Floats) -> tuple[Mask, int]:
     return compared, int(scores[:, ~compared].mean(axis=1).argmax())
 
 
-def role_changes(run: RunData) -> dict[str, Any]:
+def role_changes(run: RunData) -> Facts:
     """The table: three levels per role and measure, and changes with intervals; or `why` not."""
     # The peak is the best evaluation on one half of the problems, and the other half is compared:
     # nothing falls merely because it was chosen when it was high. Both ways and averaged, the
@@ -128,11 +125,10 @@ def role_changes(run: RunData) -> dict[str, Any]:
             if (name != "opening" or role in repeated) and not (run.pays and name in skills)
         ),
     ]
-    measures = [
-        level for key in names if (level := _levels(key, means, half, peak, last)) is not None
-    ]
-    z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(measures))))
-    rows = [_row(level, z, rising=peak == end) for level in measures]
+    levels = {key: _levels(key, means, half, peak, last) for key in names}
+    levels = {key: three for key, three in levels.items() if np.isfinite(sum(three)).sum() > 1}
+    z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(levels))))
+    rows = [_row(*key, three, z, rising=peak == end) for key, three in levels.items()]
     return {
         "rows": rows,
         "why": "",
@@ -145,14 +141,8 @@ def role_changes(run: RunData) -> dict[str, Any]:
     }
 
 
-class RoleMeasure(NamedTuple):
-    """One measure of one role (or ""), (problems,) at three points; `peak` is NaN if it chose."""
-
-    role: str
-    measure: str
-    base: Floats
-    peak: Floats
-    end: Floats
+Levels = tuple[Floats, Floats, Floats]
+"""A measure before training, at the peak and at the end, (problems,) each."""
 
 
 def _levels(
@@ -161,7 +151,7 @@ def _levels(
     half: Mask,
     peak: int,
     last: Sequence[int],
-) -> RoleMeasure | None:
+) -> Levels:
     nothing = np.full(len(half), np.nan)
     base, top = means[0].get(key, nothing), means[peak].get(key, nothing)
     # A problem counts at the end by the last evaluations in which it has the measure.
@@ -169,61 +159,33 @@ def _levels(
     finite = np.isfinite(ends)
     with np.errstate(invalid="ignore"):
         end = np.where(finite, ends, 0).sum(axis=0) / finite.sum(axis=0)
-    measure = RoleMeasure(*key, base, np.where(half, top, np.nan), end)
-    return measure if np.isfinite(measure.base + measure.peak + end).sum() > 1 else None
+    return base, np.where(half, top, np.nan), end  # the peak is not compared where it was chosen
 
 
-class MeasureChange(TypedDict):
-    """Mean of `n` paired differences, and its interval."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-class PairedChange(MeasureChange):
-    """A change with its two levels."""
-
-    before: float
-    after: float
-
-
-class RoleChange(TypedDict):
-    """Levels of a role's measure, and its changes since the peak and since the first evaluation."""
-
-    role: str
-    measure: str
-    base: float
-    peak: float
-    end: float
-    from_peak: MeasureChange | PairedChange
-    from_base: PairedChange
-
-
-def _row(levels: RoleMeasure, z: float, *, rising: bool) -> RoleChange:
-    nothing: MeasureChange = {"mean": None, "low": None, "high": None, "n": 0}
-    most = math.inf if levels.measure == "tokens" else 1.0
+def _row(role: str, measure: str, levels: Levels, z: float, *, rising: bool) -> Facts:
+    nothing = {"mean": None, "low": None, "high": None, "n": 0}
+    most = math.inf if measure == "tokens" else 1.0
+    base, peak, end = levels
     return {
-        "role": levels.role,
-        "measure": levels.measure,
-        "base": float(np.nanmean(levels.base)),
-        "peak": float(np.nanmean(levels.peak)),
-        "end": float(np.nanmean(levels.end)),
+        "role": role,
+        "measure": measure,
+        "base": float(np.nanmean(base)),
+        "peak": float(np.nanmean(peak)),
+        "end": float(np.nanmean(end)),
         # A run that is best at its end has nothing after the peak to compare.
-        "from_peak": nothing if rising else _paired_change(levels.peak, levels.end, z, most),
-        "from_base": _paired_change(levels.base, levels.end, z, most),
+        "from_peak": nothing if rising else _paired_change(peak, end, z, most),
+        "from_base": _paired_change(base, end, z, most),
     }
 
 
-def _paired_change(before: Floats, after: Floats, z: float, most: float) -> PairedChange:
+def _paired_change(before: Floats, after: Floats, z: float, most: float) -> Facts:
     both = np.isfinite(before + after)
     change = difference(after - before, z, most)
     return {**change, "before": float(before[both].mean()), "after": float(after[both].mean())}
 
 
-def difference(values: Floats, z: float, most: float) -> MeasureChange:
-    """Mean of the finite paired differences (problems,), and its interval at `z`.
+def difference(values: Floats, z: float, most: float) -> Facts:
+    """Mean of the `n` finite paired differences (problems,), and its interval at `z`.
 
     No difference is larger than `most`: of shares 1.
     """

@@ -1,18 +1,17 @@
 """Differences of two cells at equal budgets: a workflow and its single-agent control."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowzoo.agents.evaluation.majority import MATCHES
 from flowzoo.aliases import Floats
 from flowzoo.baselines.matrix.cell import is_control
-from flowzoo.baselines.matrix.parity import budget_ratio, equal_tokens, training_cost
+from flowzoo.baselines.matrix.parity import budget_ratios, equal_tokens, training_cost
 from flowzoo.baselines.report.cells import CellData, same_problems
+from flowzoo.baselines.report.findings import Facts
 from flowzoo.baselines.run.reading import RunData, run_label
 from flowzoo.baselines.stats import paired_gain, welch
 from flowzoo.errors import DataError
@@ -44,48 +43,7 @@ class Side(NamedTuple):
     scores: Sequence[Floats]  # scores of every run, (items,)
 
 
-ComparedCells = TypedDict("ComparedCells", {"one": str, "other": str})  # noqa: UP013 - JSON keys
-"""Names of the first and the second cell."""
-
-
-class CellDifference(ComparedCells):
-    """Scores of the second cell minus scores of the first."""
-
-    paired: bool
-    seeds: list[int]
-    levels: list[float]
-    mean: float
-    items: int | None
-    low: float | None
-    high: float | None
-    seed_low: float | None
-    seed_high: float | None
-    claim: str
-
-
-class PairBudgets(TypedDict):
-    """Budgets of two cells, means over pairs of runs, and the ratios of the second to the first."""
-
-    seeds: int
-    tokens: list[float]
-    updates: list[float]
-    ratios: list[float]
-    flags: Sequence[str]
-
-
-class ComparedBudgets(PairBudgets, ComparedCells):
-    """Budgets of two cells with their names."""
-
-
-class ControlRow(CellDifference):
-    """A workflow minus its control at one equal budget."""
-
-    equal: str
-    votes: float | None
-    parity: PairBudgets | None
-
-
-def difference(first: Side, second: Side, *, paired: bool) -> CellDifference:
+def difference(first: Side, second: Side, *, paired: bool) -> Facts:
     """`second` minus `first`, with both kinds of interval; `paired`: the items are the same."""
     levels = [[float(scores.mean()) for scores in side.scores] for side in (first, second)]
     sizes = {len(scores) for side in (first, second) for scores in side.scores}
@@ -116,13 +74,13 @@ def claim(seeds: Sequence[int], low: float | None, high: float | None) -> str:
     return "lower" if high < 0 else "cannot be told apart"
 
 
-def against_controls(cells: Sequence[CellData]) -> list[ControlRow]:
+def against_controls(cells: Sequence[CellData]) -> list[Facts]:
     """Rows of a workflow's cell and every control of its task and model, one per equal budget."""
     # A workflow's last evaluation is compared with the control's first one after as many training
     # tokens or more, so that the control never has less, and with majority votes of the control's
     # last policy at equal inference. A control that never reached the tokens is compared at its
     # end.
-    rows: list[ControlRow] = []
+    rows: list[Facts] = []
     for cell, control in product(cells, cells):
         same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
         pairs = by_seed(control, cell)
@@ -135,7 +93,7 @@ def against_controls(cells: Sequence[CellData]) -> list[ControlRow]:
 
 def _at_equal_tokens(
     control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
-) -> ControlRow:
+) -> Facts:
     reached = [
         equal_tokens(single, run.evaluations[-1].get("tokens/total", np.inf))
         for single, run in pairs
@@ -158,8 +116,8 @@ def _at_equal_tokens(
 
 def _at_equal_inference(
     control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
-) -> list[ControlRow]:
-    rows: list[ControlRow] = []
+) -> list[Facts]:
+    rows: list[Facts] = []
     files = {single.name: _votes(single) for single, _ in pairs}
     for match in MATCHES:
         voted = [
@@ -201,27 +159,25 @@ def by_seed(first: CellData, second: CellData) -> list[tuple[RunData, RunData]]:
     return [(run, others[seed]) for seed, run in runs.items() if seed in others]
 
 
-def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> PairBudgets | None:
+def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> Facts | None:
     """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios."""
     # A pair is a run of each cell and the index of the evaluation at which the first is compared;
     # the second is compared at its end.
     if not pairs:
         return None
     costs = [(training_cost(first, index), training_cost(second)) for first, second, index in pairs]
-    ratio = budget_ratio(costs)
+    ratios, flags = budget_ratios(costs)
     count = len(costs)
     return {
         "seeds": count,
         "tokens": [sum(cost[side].tokens for cost in costs) / count for side in (0, 1)],
         "updates": [sum(cost[side].updates for cost in costs) / count for side in (0, 1)],
-        "ratios": [ratio.tokens, ratio.updates],
-        "flags": ratio.flags,
+        "ratios": ratios,
+        "flags": flags,
     }
 
 
-def compared_budgets(
-    cells: Sequence[CellData], controls: Sequence[ControlRow]
-) -> list[ComparedBudgets]:
+def compared_budgets(cells: Sequence[CellData], controls: Sequence[Facts]) -> list[Facts]:
     """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`."""
     # Two cells that differ in the sharing of policies alone are compared, too.
     compared = [

@@ -1,11 +1,7 @@
 """A run's diagnosis: what happened, in which role, and what reruns found or could look at."""
 
-from __future__ import annotations
-
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.diagnostics.roles import GIVEN
@@ -39,50 +35,42 @@ UNABLE = ("never read", "never right", "never judges")
 """Codes of findings that a model could never do its role's job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The first lines of a page; `sentences` are what happened, how it shows, and the cause."""
-
-    sentences: Sequence[str]
-    role: str = ""
-    cause: str = ""
-    """Cause that reruns have shown; empty: there were none."""
-    suspects: Sequence[str] = ()
-    """The run's own functions, its other settings, then measured findings: none was tried."""
-    advice: str = ""
-    """Command that would find the cause among the suspects."""
-    moment: Mapping[str, Any] | None = None
-    steps: Sequence[int] = field(default_factory=tuple)
-    """Evaluations before and after what happened."""
-
-
 def diagnose(
     run: RunData, facts: Facts, findings: Sequence[Finding], changed: Settings
-) -> dict[str, Any] | None:
-    """The diagnosis of a run as plain values; None without two evaluations."""
+) -> Facts | None:
+    """The diagnosis of a run, the first lines of its page; None without two evaluations.
+
+    `sentences` are what happened and how it shows; `cause` is what reruns have shown. Where there
+    were none, `advice` is the command that would find it among the `suspects`.
+    """
     if len(run.evaluations) < 2:
         return None
     bad = [finding for finding in findings if finding.level == "bad"]
+    diagnosis: Facts = {
+        "sentences": [_describe_health(run, facts, findings)], "role": "", "cause": "",
+        "suspects": (), "advice": "", "moment": None, "steps": (),
+    }  # fmt: skip
     if not bad:
-        return asdict(_healthy(run, facts, findings))
+        return diagnosis
     role = _role(run, facts, bad)
     before, after = _window(run, facts, bad)
     what = _describe_end(run, facts, bad, before, after)
     explained = facts.get("why")
-    return asdict(
-        Diagnosis(
-            sentences=[what, *([_how(facts, bad, role, what)] if role else [])],
-            role=role,
-            cause=explained["cause"] if explained else "",
-            suspects=() if explained else suspects(run, findings, changed),
-            advice="" if explained else f"flowzoo why {shlex.quote(str(run.folder))}",
-            moment=run_moment(role or (run.roles[-1] if run.roles else ""), run, before, after),
-            steps=(run.steps[before], run.steps[after]),
-        )
-    )
+    reruns = {"cause": explained["cause"]} if explained else {
+        "suspects": suspects(run, findings, changed),
+        "advice": f"flowzoo why {shlex.quote(str(run.folder))}",
+    }  # fmt: skip
+    return {
+        **diagnosis,
+        "sentences": [what, *([_how(facts, bad, role, what)] if role else [])],
+        "role": role,
+        **reruns,
+        "moment": run_moment(role or (run.roles[-1] if run.roles else ""), run, before, after),
+        "steps": (run.steps[before], run.steps[after]),
+    }
 
 
-def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnosis:
+def _describe_health(run: RunData, facts: Facts, findings: Sequence[Finding]) -> str:
     gain = facts["gain"]
     undecided = [finding.title for finding in findings if finding.level == "unknown"]
     what = _course(run, gain)
@@ -96,7 +84,7 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
     titles = [f" {title[0].upper()}{title[1:]}." for title in noted]
     verb = "is" if len(undecided) == 1 else "are"
     rest = f" {len(undecided)} of the questions below {verb} open." if undecided else ""
-    return Diagnosis(["".join([what, *titles, rest])])
+    return "".join([what, *titles, rest])
 
 
 # -- what happened, in which role -----------------------------------------------------------------
@@ -198,7 +186,7 @@ def suspects(run: RunData, findings: Sequence[Finding], changed: Settings) -> li
     return [*settings, *measured]
 
 
-def read_explanation(run: RunData) -> dict[str, Any] | None:
+def read_explanation(run: RunData) -> Facts | None:
     """Read what `flowzoo why` has written about a run, in lines; None if it was not asked."""
     file = run.folder.resolve().with_name(f"{run.folder.resolve().name}-why") / "why.json"
     if not file.is_file():

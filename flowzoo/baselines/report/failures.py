@@ -1,16 +1,13 @@
 """Failures that a matrix is made to show: the runs that have them, and the remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
-from flowzoo.baselines.report.findings import TEAM
+from flowzoo.baselines.report.findings import TEAM, Facts
 from flowzoo.baselines.report.run_facts import CODES
-from flowzoo.baselines.report.transcripts import Moment, run_moment
+from flowzoo.baselines.report.transcripts import run_moment
 from flowzoo.baselines.run.reading import cell_label
 from flowzoo.errors import DataError, unknown
 from flowzoo.files import read_json
@@ -37,54 +34,14 @@ def check_codes(failures: Sequence[FailureMode], where: str) -> None:
                 raise unknown(f"finding in `called_by` of a failure in {where}", code, CODES)
 
 
-class FailureCounts(TypedDict):
-    """Seeds of a cell in which a failure is there, is called, or neither."""
-
-    cell: str
-    seeds: list[int]
-    there: list[int]
-    called: list[int]
-    untold: list[int]
-    clean: list[int]
-    courses: list[list[float | None]]
-    steps: list[int]
-
-
-class FailureCell(FailureCounts):
-    """A cell's counts with its part in the failure."""
-
-    label: str
-    part: str
-
-
-class FailureMoment(Moment):
-    """One problem before and after, with the metric of the failure."""
-
-    run: str
-    values: list[float | None]
-
-
-class FailureFacts(TypedDict):
-    """A failure with the cells that have runs, and its moment in one run."""
-
-    name: str
-    title: str
-    role: str
-    metric: str
-    rule: str
-    called_by: list[str]
-    cells: list[FailureCell]
-    moment: FailureMoment | None
-
-
 def failure_facts(
     failures: Sequence[FailureMode], cells: Sequence[CellData], notes: Notes
-) -> list[FailureFacts]:
+) -> list[Facts]:
     """Every failure with the cells that have runs, and its moment in one run."""
     by_name = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
-    facts: list[FailureFacts] = []
+    facts: list[Facts] = []
     for failure in failures:
-        rows: list[FailureCell] = [
+        rows: list[Facts] = [
             {**_cell_counts(failure, by_name[name], notes), "label": label, "part": part}
             for name, label, part in failure.cells
             if name in by_name
@@ -101,7 +58,8 @@ def failure_facts(
     return facts
 
 
-def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> FailureCounts:
+def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> Facts:
+    # Seeds in which the failure is there, is called, or neither.
     calling = {(role, code) for role in (TEAM, failure.role) for code in failure.called_by}
     there: list[int] = []
     called: list[int] = []
@@ -124,13 +82,13 @@ def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> FailureC
 
 
 def _moment(
-    failure: FailureMode, rows: Sequence[FailureCell], cells: Mapping[str, CellData]
-) -> FailureMoment | None:
+    failure: FailureMode, rows: Sequence[Facts], cells: Mapping[str, CellData]
+) -> Facts | None:
     runs = [run for row in rows if row["part"] == "shows" for run in cells[row["cell"]].runs]
     for run in runs:
         index = failure.since(run.evaluations)
         moment = None if index is None else run_moment(failure.role, run, index - 1, index)
         if index is not None and moment is not None:
             values = [row.get(failure.metric) for row in run.evaluations[index - 1 : index + 1]]
-            return FailureMoment(**moment, run=run.name, values=values)
+            return {**moment, "run": run.name, "values": values}
     return None

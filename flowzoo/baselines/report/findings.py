@@ -3,8 +3,6 @@
 # A finding claims no more than its test: a difference whose interval includes 0 is not significant,
 # a role in which a loss shows is not its cause, and a test that was not made is named.
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def captures(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"captures": facts}, findings)
 
 
-def capture_finding(capture: PolicyCapture) -> Finding:
+def capture_finding(capture: Facts) -> Finding:
     """State the capture verdict on one policy."""
     policy = f"policy {capture['policy']}"
     if capture["why"]:
@@ -101,29 +101,11 @@ def role_series(run: RunData, kind: str, arity: int = 1) -> dict[tuple[str, ...]
     return series
 
 
-GramTable = TypedDict(
-    "GramTable",
-    {
-        "name": str, "from": int, "to": int, "steps": int, "roles": list[str],
-        "cosines": list[list[float | None]], "conflict": float | None,
-    },
-)  # fmt: skip
-"""Cosines between the gradients of roles, mean over steps; `conflict` is the share below 0."""
+def gram_tables(run: RunData) -> list[Facts]:
+    """Mean cosines between roles over the first and the last `WINDOW` steps that have them.
 
-
-class PolicyCapture(TypedDict):
-    """Verdict on the capture of roles of one policy; `why` there is none."""
-
-    policy: str
-    roles: list[str]
-    pairs: list[dict[str, Any]]
-    settled: bool
-    why: str
-    top: str | None
-
-
-def gram_tables(run: RunData) -> list[GramTable]:
-    """Mean cosines between roles over the first and the last `WINDOW` steps that have them."""
+    `conflict` is the share of cosines below 0.
+    """
     cosines = role_series(run, "cos", 2)
     roles = sorted({role for pair in cosines for role in pair})
     if not roles:
@@ -136,11 +118,8 @@ def gram_tables(run: RunData) -> list[GramTable]:
 
 
 def _gram(
-    name: str,
-    steps: Sequence[int],
-    roles: Sequence[str],
-    cosines: Mapping[tuple[str, ...], Series],
-) -> GramTable:
+    name: str, steps: Sequence[int], roles: Sequence[str], cosines: Mapping[tuple[str, ...], Series]
+) -> Facts:
     chosen = set(steps)
     cells: list[list[float | None]] = []
     for role in roles:
@@ -173,13 +152,13 @@ def token_shares(
     return shares
 
 
-def capture_facts(run: RunData) -> list[PolicyCapture]:
+def capture_facts(run: RunData) -> list[Facts]:
     """One verdict for every policy: its pairs of roles, or `why` there are none."""
     mass = {role: dict(series) for (role,), series in role_series(run, "mass").items()}
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
         policies.setdefault(policy, []).append(role)
-    verdicts: list[PolicyCapture] = []
+    verdicts: list[Facts] = []
     for policy, roles in policies.items():
         why = _untested_reason(run, roles, mass)
         pairs = [] if why else _pairs(run, {role: mass[role] for role in roles})
@@ -207,7 +186,7 @@ def _untested_reason(
     return ""
 
 
-def _pairs(run: RunData, mass: Mapping[str, Mapping[int, float]]) -> list[dict[str, Any]]:
+def _pairs(run: RunData, mass: Mapping[str, Mapping[int, float]]) -> list[Facts]:
     steps = sorted(set.intersection(*map(set, mass.values())))
     whole = {step: sum(series[step] for series in mass.values()) for step in steps}
     shares = {role: [series[step] / whole[step] for step in steps] for role, series in mass.items()}
@@ -277,10 +256,10 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     return by_title
 
 
-def amplification_facts(run: RunData) -> list[dict[str, Any]]:
+def amplification_facts(run: RunData) -> list[Facts]:
     """Amplification of parallel roles, of gradient and update: whole run, and its thirds."""
     last = run.rows[-1]["step"] if run.rows else 0
-    rows: list[dict[str, Any]] = []
+    rows: list[Facts] = []
     for (role, series), applied in product(probes(run).items(), (False, True)):
         measured = [probe for probe in series if probe.gram(applied) is not None]
         parts = {

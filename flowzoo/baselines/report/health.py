@@ -1,12 +1,9 @@
 """Findings on the health of a run: crashes, spikes, missed peaks, groups, truncation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TypedDict
 
 import numpy as np
 
@@ -152,10 +149,7 @@ def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     if run.pays:
         text += "by now all samples of a problem are paid the same."
         return [Finding(level, title, text)]
-    text += (
-        f"by now the problems are {_difficulty(scores, flat)}. --refill replaces such problems "
-        "during training."
-    )
+    text += f"by now the problems are {_difficulty(scores, flat)}."
     names = ("group/solve_none", "group/solve_all")
     if all(name in row for row in rows for name in names):
         none, every = (percent(sum(row[name] for row in rows) / len(rows)) for name in names)
@@ -172,8 +166,7 @@ def _describe_loss(run: RunData, scores: Sequence[float]) -> str:
     lost = "earns what it earned" if run.pays else "solves problems that it solved"
     return (
         f"the policy no longer {lost}. Its mean score was "
-        f"{percent(max(windows))} over three steps and is {percent(now)} by now; other problems "
-        "would not repair this, an earlier checkpoint with smaller steps (--lr) may."
+        f"{percent(max(windows))} over three steps and is {percent(now)} by now."
     )
 
 
@@ -253,29 +246,14 @@ def distance_moved(run: RunData) -> list[Finding]:
         f"{row['policy']} by {row['largest']:.2g} nats a token at step {row['step']} (median "
         f"{row['median']:.2g} over {row['updates']} measured iterations)" for row in far
     )  # fmt: skip
-    text = (
-        f"One iteration moved {moves}. Trust regions in use stop at 0.01 to 0.05 nats. A smaller "
-        "--lr, or fewer --updates where an iteration takes several optimizer steps, moves it less."
-    )
+    text = f"One iteration moved {moves}. Trust regions in use stop at 0.01 to 0.05 nats."
     return [Finding("warn", "Large updates", text, "large update")]
 
 
-class Distance(TypedDict):
-    """Divergence of a policy by an iteration, in nats per token, over its measured iterations."""
-
-    policy: str
-    updates: int
-    median: float
-    largest: float
-    step: int
-    total: float
-    ratio: float
-
-
-def distances(run: RunData) -> list[Distance]:
+def distances(run: RunData) -> list[Facts]:
     """Divergence by an iteration, per policy, on samples of its rows; nats per token."""
     # `total` is no distance between the ends: steps that cancel add up as well.
-    rows: list[Distance] = []
+    rows: list[Facts] = []
     for policy, moved in sorted(metric_series(run, KL).items()):
         largest, step = max((value, step) for step, value in moved)
         values = [value for _, value in moved]

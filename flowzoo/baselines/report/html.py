@@ -1,7 +1,5 @@
 """The HTML of a page: facts and episodes as JSON, one script, one style sheet."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """A page that follows a run: served on the loopback interface, renewed when the run goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time

@@ -1,7 +1,5 @@
 """Serving a page on the loopback interface."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path

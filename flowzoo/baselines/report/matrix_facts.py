@@ -1,11 +1,7 @@
 """Facts and findings of several runs, as plain values for their page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,15 +20,10 @@ from flowzoo.baselines.report.cells import (
     group_cells,
     mark_discoveries,
 )
-from flowzoo.baselines.report.comparisons import (
-    ComparedBudgets,
-    ControlRow,
-    against_controls,
-    compared_budgets,
-)
-from flowzoo.baselines.report.failures import FailureFacts, failure_facts
-from flowzoo.baselines.report.findings import Finding
-from flowzoo.baselines.report.words import finite_only, pluralize, points
+from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
+from flowzoo.baselines.report.failures import failure_facts
+from flowzoo.baselines.report.findings import Facts, Finding
+from flowzoo.baselines.report.words import pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import mean_and_error, paired_gain
 from flowzoo.errors import DataError
@@ -40,38 +31,8 @@ from flowzoo.errors import DataError
 MOST_NAMED = 5  # cells that a sentence names; it counts more of them
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """A cell over its finished seeds. Accuracies and gains are fractions."""
-
-    cell: str
-    seeds: int
-    before: float
-    after: float
-    gain: float
-    low: float
-    high: float  # 95 % interval of the mean gain: paired bootstrap over the items, seeds together
-    se: float  # standard error of the mean gain from the spread over seeds; NaN of one seed
-    lowest: float  # smallest gain of a seed
-    items: int
-    tokens: int  # sampled training tokens of a run, mean over seeds
-    updates: float  # optimizer steps of a run per policy, mean over policies and seeds
-    minutes: float  # wall time of a run, mean over seeds
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Tables of the finished runs of a matrix."""
-
-    cells: Sequence[MatrixRow]
-    controls: Sequence[ControlRow]
-    parity: Sequence[ComparedBudgets]
-    runs: int
-    minutes: float  # sum of the wall times of all runs
-
-
-def tables(runs: Sequence[TrainingJob]) -> Tables:
-    """The tables of all finished runs, in the matrix's order."""
+def tables(runs: Sequence[TrainingJob]) -> Facts:
+    """The tables of all finished runs, in the matrix's order, and the sum of their wall times."""
     finished = [run.data() for run in runs if run.state == "finished"]
     for data in finished:
         if len(data.evaluations) < 2:
@@ -79,54 +40,46 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     order = list(dict.fromkeys(run.cell.name for run in runs))
     cells = sorted(group_cells(finished), key=lambda cell: order.index(cell.name))
     controls = against_controls(cells)
-    return Tables(
-        cells=list(map(_cell_row, cells)),
-        controls=controls,
-        parity=compared_budgets(cells, controls),
-        runs=len(finished),
-        minutes=sum(_minutes(data) for data in finished),
-    )
+    return {
+        "cells": list(map(_cell_row, cells)),
+        "controls": controls,
+        "parity": compared_budgets(cells, controls),
+        "runs": len(finished),
+        "minutes": sum(_minutes(data) for data in finished),
+    }
 
 
-def _cell_row(cell: CellData) -> MatrixRow:
-    # All seeds have the same items, so an item's mean over seeds is the paired unit.
+def _cell_row(cell: CellData) -> Facts:
+    # Accuracies and gains are fractions. All seeds have the same items, so an item's mean over
+    # seeds is the paired unit. `se` is of the spread over seeds; costs are means over seeds.
     before, after = cell.item_means(slice(0, 1)), cell.item_means(slice(-1, None))
     gain = paired_gain(before.tolist(), after.tolist())
     cost = [training_cost(run) for run in cell.runs]
-    return MatrixRow(
-        cell=cell.name,
-        seeds=len(cell.runs),
-        before=float(before.mean()),
-        after=float(after.mean()),
-        gain=gain.mean,
-        low=gain.low,
-        high=gain.high,
-        se=mean_and_error(np.array(cell.gains))[1] if len(cell.runs) > 1 else math.nan,
-        lowest=min(cell.gains),
-        items=gain.n,
-        tokens=round(float(np.mean([run.tokens for run in cost]))),
-        updates=float(np.mean([run.updates for run in cost])),
-        minutes=float(np.mean([_minutes(run) for run in cell.runs])),
-    )
+    return {
+        "cell": cell.name, "seeds": len(cell.runs),
+        "before": float(before.mean()), "after": float(after.mean()),
+        "gain": gain.mean, "low": gain.low, "high": gain.high,
+        "se": mean_and_error(np.array(cell.gains))[1] if len(cell.runs) > 1 else math.nan,
+        "lowest": min(cell.gains), "items": gain.n,
+        "tokens": round(float(np.mean([run.tokens for run in cost]))),
+        "updates": float(np.mean([run.updates for run in cost])),
+        "minutes": float(np.mean([_minutes(run) for run in cell.runs])),
+    }  # fmt: skip
 
 
-def as_text(tables: Tables) -> str:
+def as_text(tables: Facts) -> str:
     """The tables as Markdown; percentages and points."""
-    parts = [_cell_lines(tables.cells)]
-    if tables.controls:
-        parts.append(_control_lines(tables.controls))
-    if tables.parity:
-        parts.append(parity_lines(tables.parity))
-    parts.append([f"{tables.runs} finished runs took {tables.minutes:.0f} minutes in all."])
+    parts = [_cell_lines(tables["cells"])]
+    if tables["controls"]:
+        parts.append(_control_lines(tables["controls"]))
+    if tables["parity"]:
+        parts.append(parity_lines(tables["parity"]))
+    minutes = f"{tables['minutes']:.0f} minutes"
+    parts.append([f"{tables['runs']} finished runs took {minutes} in all."])
     return "\n".join("\n".join(lines) + "\n" for lines in parts)
 
 
-def as_json(tables: Tables) -> dict[str, Any]:
-    """The tables as plain values; a number that is not finite becomes None."""
-    return finite_only(asdict(tables))
-
-
-def parity_lines(rows: Sequence[ComparedBudgets]) -> list[str]:
+def parity_lines(rows: Sequence[Facts]) -> list[str]:
     """The budgets of compared cells as Markdown."""
     lines = [
         f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
@@ -145,22 +98,23 @@ def parity_lines(rows: Sequence[ComparedBudgets]) -> list[str]:
     return lines
 
 
-def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
+def _cell_lines(rows: Sequence[Facts]) -> list[str]:
     return [
         "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
         "| tokens | optimizer steps per policy | minutes |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
         *(
-            f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
-            f"{100 * row.gain:+.1f} | {_interval(row.low, row.high)} | "
-            f"{100 * row.se:.1f} | {100 * row.lowest:+.1f} | {row.items} | {row.tokens:,} | "
-            f"{row.updates:.1f} | {row.minutes:.1f} |"
+            f"| {row['cell']} | {row['seeds']} | {100 * row['before']:.1f} % | "
+            f"{100 * row['after']:.1f} % | {100 * row['gain']:+.1f} | "
+            f"{_interval(row['low'], row['high'])} | {100 * row['se']:.1f} | "
+            f"{100 * row['lowest']:+.1f} | {row['items']} | {row['tokens']:,} | "
+            f"{row['updates']:.1f} | {row['minutes']:.1f} |"
             for row in rows
         ),
     ]
 
 
-def _control_lines(rows: Sequence[ControlRow]) -> list[str]:
+def _control_lines(rows: Sequence[Facts]) -> list[str]:
     lines = [
         "Workflow minus control at the last evaluation, in points:",
         "",
@@ -193,7 +147,7 @@ def matrix_facts(
     pages: Mapping[str, str],
     notes: Notes,
     failures: Sequence[FailureMode] = (),
-) -> dict[str, Any]:
+) -> Facts:
     """The facts of several runs; `pages` and `notes` have addresses and facts by name."""
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
@@ -282,18 +236,16 @@ def _single_falls(cells: Sequence[CellFacts]) -> tuple[str, bool]:
     certain = [cell["name"] for cell in fell if cell["fell"]["p_value"] * tested <= FALSE_FALLS]
     text = f"Runs that fell, each judged by itself: {', '.join(counts)}."
     if certain:
+        few = len(certain) <= MOST_NAMED
+        names = ", ".join(certain) if few else pluralize(len(certain), "cell")
         text += (
             f" More than a false alarm in {100 * FALSE_FALLS:g} % of runs would give "
-            f"(binomial, 5 % over all cells): {_name_cells(certain)}."
+            f"(binomial, 5 % over all cells): {names}."
         )
     return text, bool(certain)
 
 
-def _name_cells(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= MOST_NAMED else pluralize(len(names), "cell")
-
-
-def _failures(failures: Sequence[FailureFacts]) -> list[Finding]:
+def _failures(failures: Sequence[Facts]) -> list[Finding]:
     if not failures:
         return []
     rows = [(failure["name"], row) for failure in failures for row in failure["cells"]]

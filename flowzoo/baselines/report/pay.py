@@ -1,7 +1,5 @@
 """Findings on pay: what every role of a game earned before training and at the end."""
 
-from __future__ import annotations
-
 from flowzoo.baselines.diagnostics.pay import Level, PayChange, pay_changes
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
 from flowzoo.baselines.report.words import between, percent

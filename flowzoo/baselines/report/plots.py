@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowzoo.baselines.report.cells import CellFacts, cell_facts, group_cells
-from flowzoo.baselines.report.gradients import GramTable, gram_tables, role_series
+from flowzoo.baselines.report.findings import Facts
+from flowzoo.baselines.report.gradients import gram_tables, role_series
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import held_out
 from flowzoo.baselines.report.write import page_names
@@ -128,7 +129,7 @@ def _stack(mass: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     return figure
 
 
-def _gram(gram: GramTable) -> Figure:
+def _gram(gram: Facts) -> Figure:
     roles = gram["roles"]
     figure, axes = _figure(1.6 + 0.8 * len(roles), 1.2 + 0.8 * len(roles))
     values = [[float("nan") if cell is None else cell for cell in line] for line in gram["cosines"]]

@@ -1,7 +1,5 @@
 """Finding the runs of a report."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path

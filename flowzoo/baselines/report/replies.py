@@ -1,17 +1,10 @@
 """Findings on replies: lost form, loops, replies that fit no prompt, length and entropy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.roles import (
-    RoleTest,
-    began_looping,
-    fits_no_prompt,
-    lost_form,
-)
+from flowzoo.baselines.diagnostics.roles import RoleTest, began_looping, fits_no_prompt, lost_form
 from flowzoo.baselines.report.by_policy import by_policy, part_name, run_by_policy, split_roles
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings, metric_series
 from flowzoo.baselines.report.words import between, is_finite, join_words, percent

@@ -1,7 +1,5 @@
 """Findings on rewards: training reward against held-out score, shaped scores, judges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -12,7 +10,7 @@ from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.checkers import Episode
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
-from flowzoo.baselines.report.words import between, is_finite, percent, points
+from flowzoo.baselines.report.words import gain_words, is_finite, percent, points
 from flowzoo.baselines.run.reading import RunData, end_episodes
 from flowzoo.baselines.stats import paired_gain
 
@@ -97,9 +95,8 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
     text = (
         f"The mean training reward was {percent(before)} {'at' if top == 0 else 'around'} step "
         f"{steps[0] if top == 0 else start} and is {percent(after)} over the last {len(last)}, "
-        f"while held-out {run.measure} changed by {points(change.mean, sign=True)} points "
-        f"({between(change.low, change.high)}): they have parted by {points(parted)} points "
-        f"(standard error {points(math.sqrt(noise))})."
+        f"while held-out {run.measure} changed by {gain_words(change._asdict())}: they have parted "
+        f"by {points(parted)} points (standard error {points(math.sqrt(noise))})."
     )
     if source and not run.pays:
         title, code = "The reward was earned without right answers", "hacked"
@@ -141,10 +138,9 @@ def _shaped_score(run: RunData) -> list[Finding]:
     solved = paired_gain(before[:, 1].tolist(), after[:, 1].tolist())
     text = (
         f"The score is paid in part for other things than a solution. It changed by "
-        f"{points(score.mean, sign=True)} points ({between(score.low, score.high)}), and the share "
-        f"of problems that were solved went from {percent(float(before[:, 1].mean()))} to "
-        f"{percent(float(after[:, 1].mean()))} ({points(solved.mean, sign=True)} points, "
-        f"{between(solved.low, solved.high)})."
+        f"{gain_words(score._asdict())}, and the share of problems that were solved went from "
+        f"{percent(float(before[:, 1].mean()))} to {percent(float(after[:, 1].mean()))}: "
+        f"{gain_words(solved._asdict())}."
     )
     if score.low > 0 and solved.high < 0:
         title = "The score rose while fewer problems were solved"

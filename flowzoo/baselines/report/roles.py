@@ -1,11 +1,7 @@
 """Findings on a run's roles: checkers that stopped looking, dead roles, blame, specialization."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
 
-from flowzoo.agents.evaluation.intervals import ShareInterval
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import (
     FAITHFUL,
@@ -43,7 +39,7 @@ from flowzoo.baselines.diagnostics.roles import (
 from flowzoo.baselines.report.accuracy import FINE, is_gain
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy, whole_role
 from flowzoo.baselines.report.findings import Facts, Finding, RunFindings
-from flowzoo.baselines.report.words import between, join_words, percent, pluralize, points
+from flowzoo.baselines.report.words import gain_words, join_words, percent, pluralize, points
 from flowzoo.baselines.run.reading import RunData, end_episodes, read_episodes
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.settings import read_settings
@@ -63,22 +59,10 @@ OF_TRUTH = ("never right", "lost skill", "a single agent")
 """Kinds of tests that need right and wrong replies."""
 
 
-class RoleHealth(NamedTuple):
-    """Tests of checking roles and of dead ones."""
-
-    judges: Sequence[JudgeShares] = ()
-    choices: Chooser | None = None
-    values: Sequence[tuple[int, LoopValue]] = ()
-    """Worth of the workflow at the first and the last evaluation, by step."""
-    deaths: Sequence[RoleTest] = ()
-    trained: Sequence[str] = ()
-    """Roles with an advantage in some step, so that the run could change them."""
-
-
 def health(run: RunData, facts: Facts) -> RunFindings:
     """Report collapsed and dead roles, and after a loss the role whose decisions cost the most."""
     fell = facts["cliff"]["verdict"] in FELL
-    findings = role_findings(role_health(run), is_gain(facts["gain"]), run.pays)
+    findings = role_findings(run, is_gain(facts["gain"]))
     costs: dict[str, RoleBlame] = {}
     blamed = ""
     broken = fell or any(finding.level == "bad" for finding in findings)
@@ -109,30 +93,6 @@ def swaps(run: RunData, _: Facts) -> RunFindings:
     return RunFindings({"swaps": rows}, [swap_finding(row, run.measure) for row in rows])
 
 
-def role_health(run: RunData) -> RoleHealth:
-    """Test the roles that check and the roles that may be dead, as far as episodes were saved."""
-    names = {name.split("/")[1] for row in run.rows for name, value in row.items()
-             if name.startswith("signal/") and value > 0}  # fmt: skip
-    health = RoleHealth(
-        judges(run.evaluations), trained=[role for role in run.roles if role in names]
-    )
-    ends = end_episodes(run)
-    if ends is None:
-        return health
-    first, last = ends
-    deaths = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
-    if run.pays:  # no reply is right or wrong
-        return health._replace(deaths=[test for test in deaths if test.kind not in OF_TRUTH])
-    roles = candidate_role(first), answering_role([*first, *last])
-    worth = [
-        (step, value)
-        for step, episodes in ((run.steps[0], first), (run.steps[-1], last))
-        if (value := loop_value(episodes, *roles)) is not None
-    ]
-    values = worth if len(worth) == 2 else ()
-    return health._replace(choices=chooser(first, last), values=values, deaths=deaths)
-
-
 def _deaths(run: RunData, first: Sequence[Episode], last: Sequence[Episode]) -> list[RoleTest]:
     roles = run.roles
     tests: list[RoleTest | None] = []
@@ -157,20 +117,48 @@ def _deaths(run: RunData, first: Sequence[Episode], last: Sequence[Episode]) -> 
     return [test for test in tests if test is not None]
 
 
-def role_findings(health: RoleHealth, team_gained: bool, pays: bool = False) -> list[Finding]:
-    """The findings of `role_health`; `team_gained`: the team ended above step 0."""
-    costly = bool(health.values) and health.values[-1][1].high < 0
-    findings = [
-        _judge_finding(judge, urgent=costly or judge.role in health.trained)
-        for judge in health.judges
+def role_findings(run: RunData, team_gained: bool) -> list[Finding]:
+    """Report roles that check and roles that may be dead, as far as episodes were saved.
+
+    `team_gained`: the team ended above step 0.
+    """
+    findings: list[Finding] = []
+    values: Sequence[tuple[int, LoopValue]] = ()
+    ends = end_episodes(run)
+    if ends is not None:
+        first, last = ends
+        deaths = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
+        if run.pays:  # no reply is right or wrong
+            deaths = [test for test in deaths if test.kind not in OF_TRUTH]
+        else:
+            if choices := chooser(first, last):
+                findings.append(_chooser_finding(choices))
+            values = _loop_values(run, first, last)
+            findings += [value_finding(values)] if values else []
+        findings += death_findings(deaths, team_gained, run.pays) if deaths else []
+    # A judge of a workflow that costs answers, or one that was trained, is urgent.
+    costly = bool(values) and values[-1][1].high < 0
+    trained = {name.split("/")[1] for row in run.rows for name, value in row.items()
+               if name.startswith("signal/") and value > 0}  # fmt: skip
+    judged = [
+        _judge_finding(judge, urgent=costly or judge.role in trained)
+        for judge in judges(run.evaluations)
     ]
-    if health.choices is not None:
-        findings.append(_chooser_finding(health.choices))
-    if health.values:
-        findings.append(_value_finding(health.values))
-    if health.deaths:
-        findings += _death_findings(health.deaths, team_gained, pays)
-    return findings
+    return [*judged, *findings]
+
+
+def _loop_values(
+    run: RunData, first: Sequence[Episode], last: Sequence[Episode]
+) -> Sequence[tuple[int, LoopValue]]:
+    # Worth of the workflow at the first and the last evaluation, by step.
+    roles = candidate_role(first), answering_role([*first, *last])
+    ends = ((run.steps[0], first), (run.steps[-1], last))
+    worth = [
+        (step, value)
+        for step, episodes in ends
+        if (value := loop_value(episodes, *roles)) is not None
+    ]
+    return worth if len(worth) == 2 else ()
 
 
 def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
@@ -185,7 +173,7 @@ def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
     if judge.verdict in COLLAPSED:
         text += (
             f" At step {judge.best_step} it did not. Its verdict hardly depends on its input any "
-            "more; --role-kl or a smaller --lr for this role prevents that."
+            "more."
         )
         title = f"The {judge.role} collapsed: it {judge.verdict}"
         return Finding("bad", title, text, judge.verdict, judge.role)
@@ -206,15 +194,15 @@ def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
 
 def _judge_text(judge: JudgeShares) -> str:
     names = JUDGES[judge.role]
-    parts = [
-        f"{names[verb]} {percent(now.share)} ({percent(now.low)} to {percent(now.high)}, "
-        f"n = {now.of:g}{_at_best(best)}) of the {names[what]}"
-        for what, verb, best, now in (
-            ("right", "accepted", judge.best_tpr, judge.tpr),
-            ("wrong", "rejected", judge.best_tnr, judge.tnr),
-        )
-        if now is not None
-    ]
+    parts: list[str] = []
+    for what, verb, best, now in (
+        ("right", "accepted", judge.best_tpr, judge.tpr),
+        ("wrong", "rejected", judge.best_tnr, judge.tnr),
+    ):
+        earlier = f"; {percent(best.share)} at the best evaluation before" if best else ""
+        if now is not None:
+            ends = f"{percent(now.low)} to {percent(now.high)}, n = {now.of:g}{earlier}"
+            parts.append(f"{names[verb]} {percent(now.share)} ({ends}) of the {names[what]}")
     text = f"At the last evaluation the {judge.role} {' and '.join(parts)}."
     if judge.accepts is not None:
         text += f" Of its readable verdicts {percent(judge.accepts)} accept"
@@ -228,10 +216,6 @@ def _judge_text(judge: JudgeShares) -> str:
             f"{low:.2f} to {high:.2f}; 0: its verdict does not depend on its input)."
         ).replace("-", "−")
     return text
-
-
-def _at_best(best: ShareInterval | None) -> str:
-    return "" if best is None else f"; {percent(best.share)} at the best evaluation before"
 
 
 def _chooser_finding(choices: Chooser) -> Finding:
@@ -255,7 +239,8 @@ def _chooser_finding(choices: Chooser) -> Finding:
     return Finding("good", "Choices depend on the candidates", text)
 
 
-def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
+def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
+    """State what the workflow adds to one of its members, by step."""
     step, last = values[-1]
     alone = "its own first attempts" if last.over == "first attempt" else "a candidate at random"
     text = (
@@ -265,16 +250,11 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     if last.low == last.high == 0:
         text += f"changed none of the {last.n} outcomes."
     else:
-        text += (
-            f"adds {points(last.mean, sign=True)} points ({between(last.low, last.high)}, paired "
-            f"over {last.n} problems; {points(last.findable)} would be found with probability 0.8)."
-        )
+        power = f"{points(last.findable)} would be found with probability 0.8"
+        more = f", paired over {last.n} problems; {power}"
+        text += f"adds {gain_words(last._asdict(), more)}."
     if values[0][0] != step:
-        before = values[0][1]
-        text += (
-            f" Before training it added {points(before.mean, sign=True)} "
-            f"({between(before.low, before.high)})."
-        )
+        text += f" Before training it added {gain_words(values[0][1]._asdict())}."
     if last.high < 0:
         return Finding("bad", f"The workflow is worse than {alone}", text, "worse")
     if last.low > 0:
@@ -282,7 +262,8 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     return Finding("unknown", f"Cannot tell whether the workflow beats {alone}", text)
 
 
-def _death_findings(tests: Sequence[RoleTest], team_gained: bool, pays: bool) -> list[Finding]:
+def death_findings(tests: Sequence[RoleTest], team_gained: bool, pays: bool) -> list[Finding]:
+    """Report dead roles, or what the tests would have found."""
     deaths = [_death_finding(test, team_gained, pays) for test in tests if test.positive]
     if deaths:
         return deaths
@@ -360,20 +341,11 @@ def _death_texts(test: RoleTest) -> tuple[str, str]:
     return texts[test.kind]
 
 
-class BlameFacts(TypedDict):
-    """Blame for a loss since a step, and the sandbox of the replay; or `why` there is none."""
-
-    step: int
-    blame: Blame | None
-    sandbox: str
-    why: str
-
-
-def blame_facts(run: RunData, *, fell: bool) -> BlameFacts:
-    """Blame for the loss of the last evaluation, since the peak if `fell`; or `why` not."""
+def blame_facts(run: RunData, *, fell: bool) -> Facts:
+    """Blame for the loss since a step, the peak if `fell`, and the sandbox; or `why` not."""
     steps, scores = run.steps, run.scores
     index = int(scores[:-1].mean(axis=1).argmax()) if fell else 0
-    facts: BlameFacts = {"step": steps[index], "blame": None, "sandbox": "", "why": ""}
+    facts = {"step": steps[index], "blame": None, "sandbox": "", "why": ""}
     files = run.transcript_files("eval")
     if not {steps[index], steps[-1]} <= files.keys():
         return {**facts, "why": "the episodes of these evaluations are missing"}
@@ -388,17 +360,13 @@ def blame_facts(run: RunData, *, fell: bool) -> BlameFacts:
             return {**facts, "why": "its problems were played several times, or have changed since"}
         programs = workflow.runs_programs or workflow.task.runs_programs
         most = MOST_BLAMED_PROGRAMS if programs else MOST_BLAMED
-        facts["blame"] = find_blame(workflow, problems[:most], before[:most], now[:most])
-        if programs and facts["blame"] is not None:
-            facts["sandbox"] = workflow.grading()["sandbox"]["tier"]
+        blame = find_blame(workflow, problems[:most], before[:most], now[:most])
+        sandbox = workflow.grading()["sandbox"]["tier"] if programs and blame else ""
     except Exception as error:  # the workflow may be a user's
         what = error if isinstance(error, FlowzooError) else f"{type(error).__name__}: {error}"
         return {**facts, "why": f"the episodes could not be played again ({what})"}
-    if facts["blame"] is None:
-        facts["why"] = (
-            "there are too few problems, or this version of the workflow has other prompts"
-        )
-    return facts
+    few = "there are too few problems, or this version of the workflow has other prompts"
+    return {**facts, "blame": blame, "sandbox": sandbox, "why": "" if blame else few}
 
 
 def recorded_workflow(run: RunData, sandbox: str = AUTO) -> Workflow:
@@ -427,9 +395,9 @@ def check_permitted(run: RunData) -> None:
             PERMISSION.check(value)
 
 
-def blame_finding(facts: BlameFacts) -> Finding:
+def blame_finding(facts: Facts) -> Finding:
     """State the role whose decisions cost the team the most."""
-    blame = facts["blame"]
+    blame: Blame | None = facts["blame"]
     if blame is None:
         return Finding("unknown", "The transcripts were not replayed", f"Reason: {facts['why']}.")
     costs = "; ".join(_cost(role) for role in blame.roles)
@@ -481,10 +449,10 @@ def swap_rows(run: RunData) -> list[Facts]:
 def swap_finding(swap: Facts, measure: str = "accuracy") -> Finding:
     """State the change of the mean score with the policies of two roles exchanged."""
     names = join_words(swap["roles"])
+    change = gain_words(swap, f", paired over {swap['n']} problems")
     text = (
         f"With the policies of {names} exchanged, the last evaluation's {measure} is "
-        f"{percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "
-        f"points ({between(swap['low'], swap['high'])}, paired over {swap['n']} problems)."
+        f"{percent(swap['accuracy'])}, which differs by {change}."
     )
     title = f"{names} have specialized" if swap["high"] < 0 else f"No specialization of {names}"
     return Finding("result", title, text)

@@ -1,11 +1,9 @@
 """Facts and findings of one run, as plain values for its page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypedDict, get_args
+from typing import Any, get_args
 
 from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.baselines.report import (
@@ -19,7 +17,7 @@ from flowzoo.baselines.report import (
     roles,
 )
 from flowzoo.baselines.report.diagnosis import diagnose, read_explanation
-from flowzoo.baselines.report.findings import LEVELS, Finding, FindingCode
+from flowzoo.baselines.report.findings import LEVELS, Facts, Finding, FindingCode
 from flowzoo.baselines.run.reading import RunData, sharing_words
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
@@ -118,15 +116,8 @@ def protocol(run: RunData) -> dict[str, Any]:
     return values | {"every": take("eval_every"), "at": [*take("eval_at", ())]}
 
 
-class MetricCourse(TypedDict):
-    """Steps, and one value a step or None of every metric."""
-
-    steps: list[int]
-    metrics: dict[str, list[float | None]]
-
-
-def course(run: RunData) -> MetricCourse:
-    """All metrics over steps but item scores."""
+def course(run: RunData) -> Facts:
+    """All metrics but item scores, one value a step or None."""
     names = dict.fromkeys(
         name for row in run.rows for name in row if name != "step" and _is_number(row[name])
     )

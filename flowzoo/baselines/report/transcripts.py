@@ -11,17 +11,16 @@
 #
 # Texts are indices into `texts`, except in facts, which are an object.
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from flowzoo.agents.evaluation.summary import mean
 from flowzoo.baselines.diagnostics.checkers import Episode
 from flowzoo.baselines.diagnostics.roles import role_calls
 from flowzoo.baselines.report.by_policy import by_policy
+from flowzoo.baselines.report.findings import Facts
 from flowzoo.baselines.report.words import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.tools import call_text
@@ -58,16 +57,11 @@ def shorten(text: str) -> str:
     return f"{text[:half]}\n[… {left_out} characters are left out of this page …]\n{text[-half:]}"
 
 
-class PackedEpisodes(TypedDict):
-    """Texts, episodes whose texts are indices into them, and the number of saved episodes."""
+def pack(run: RunData, most: int) -> Facts:
+    """At most `most` episodes of a run, from the most informative files first.
 
-    texts: list[str]
-    episodes: list[list[Any]]
-    total: int
-
-
-def pack(run: RunData, most: int) -> PackedEpisodes:
-    """At most `most` episodes of a run, from the most informative files first."""
+    They come with their `texts`, and with the `total` number of saved ones.
+    """
     # These are the last and the first evaluation, the best one, then the last and the first saved
     # training step, then the others from the newest on.
     texts, episodes, total = Texts(), [], 0
@@ -159,34 +153,7 @@ def _fact(value: object) -> str | bool | float | None:
 # -- one problem before and after a run broke ------------------------------------------------------
 
 
-class MomentCall(TypedDict):
-    """A reply, cut short."""
-
-    agent: str
-    role: str
-    reply: str
-    role_score: float | None
-
-
-class MomentEpisode(TypedDict):
-    """An episode's score and replies."""
-
-    score: float | None
-    answer: str | None
-    calls: list[MomentCall]
-
-
-class Moment(TypedDict):
-    """One problem at two evaluations."""
-
-    problem: str
-    gold: str
-    before: MomentEpisode
-    after: MomentEpisode
-    steps: list[int]
-
-
-def run_moment(role: str, run: RunData, before: int, after: int) -> Moment | None:
+def run_moment(role: str, run: RunData, before: int, after: int) -> Facts | None:
     """One problem at two evaluations: the one in which the team, then the role, lost the most.
 
     None if no problem lost anything, or if the episodes are missing.
@@ -222,7 +189,7 @@ def _role_score(episode: Episode, role: str) -> float:
     return mean(values) if values else 0.0
 
 
-def _episode(episode: Episode) -> MomentEpisode:
+def _episode(episode: Episode) -> Facts:
     answer = episode.get("answer")
     return {
         "score": episode.get("score"),

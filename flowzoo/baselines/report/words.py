@@ -1,7 +1,5 @@
 """Numbers that a page can show, and the words for numbers, differences and lists."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,6 +37,12 @@ def between(low: float, high: float, show: Callable[..., str] = points) -> str:
     if low == high:
         return "no interval, since all differences are equal"
     return f"95\u00a0% interval {show(low, sign=True)} to {show(high, sign=True)}"
+
+
+def gain_words(gain: Mapping[str, Any], more: str = "") -> str:
+    """A difference in points with its 95 % interval, and what else is in parentheses."""
+    ends = between(gain["low"], gain["high"])
+    return f"{points(gain['mean'], sign=True)} points ({ends}{more})"
 
 
 def pluralize(count: int, noun: str) -> str:

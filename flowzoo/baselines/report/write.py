@@ -1,7 +1,5 @@
 """Writing the pages: one for one run; for several, one that compares them and one for each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

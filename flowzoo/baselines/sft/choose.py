@@ -4,8 +4,6 @@ The best of n (rejection sampling, e.g. section 2.2 of arXiv 2308.01825): episod
 score stay, of every problem the best, and of these the replies that did their own job.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

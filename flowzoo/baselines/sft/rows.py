@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowzoo.agents.chat.template import ChatTokenizer, read_thinking, stop_tokens
+from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
 from flowzoo.agents.policy_map import agent_names, role_of
 from flowzoo.agents.traits import context_of
-from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.settings.policy_map import agent_policies
-from flowzoo.baselines.settings.sft import SftConfig, Taught
+from flowzoo.baselines.settings.sft import Taught
 from flowzoo.baselines.sft.choose import SftCounts, reason_against
 from flowzoo.baselines.sft.sources import Transcript
 from flowzoo.envs import Call
@@ -131,24 +130,3 @@ class RowMaker:
                 [*self.roles, *agent_names(self.roles)],
             )  # fmt: skip
         return agents[agent], role_of(agent)
-
-
-def row_maker(
-    config: SftConfig,
-    roles: Roles,
-    policies: Mapping[str, str],
-    trained: Mapping[str, LoadedPolicy],
-) -> RowMaker:
-    """Make the row maker of every policy of `trained` that is not frozen; `policies` is by role."""
-    switches = read_thinking(config.thinking, trained)
-    return RowMaker(
-        roles,
-        policies,
-        {
-            name: RowTokenizer.of(
-                policy.weights.model, policy.tokenizer, switches[name], config.max_length
-            )
-            for name, policy in trained.items()
-            if not policy.frozen
-        },
-    )

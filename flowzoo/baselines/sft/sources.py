@@ -4,8 +4,6 @@ Only text is read: a run directory keeps no token ids, and an evaluation may hav
 tokenizer. Known numbers of tokens are compared with.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

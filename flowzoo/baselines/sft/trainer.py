@@ -5,8 +5,6 @@ loss of a step is the mean over its reply tokens, however it is cut into microba
 goes through its own replies, so one with fewer is done earlier.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from flowzoo.agents import PolicyMap
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.aliases import MetricRow
@@ -34,7 +33,7 @@ from flowzoo.baselines.settings.layers import LayeredConfig, fill_from_models
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
-from flowzoo.baselines.sft.rows import row_maker
+from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.build import find_models
 from flowzoo.baselines.training.evaluation import Evaluation
@@ -88,7 +87,12 @@ class SupervisedTrainer:
         earlier = None if restart else earlier_run(config.directory)
         models = find_models(settings, outline.models, task.name, earlier, accept_base)
         self.trained = load_policies(settings, models)
-        maker = row_maker(config, self.roles, self.policies, self.trained)
+        thinking, most = read_thinking(config.thinking, self.trained), config.max_length
+        maker = RowMaker(self.roles, self.policies, {
+            name: RowTokenizer.of(policy.weights.model, policy.tokenizer, thinking[name], most)
+            for name, policy in self.trained.items()
+            if not policy.frozen
+        })  # fmt: skip
         self.rows = maker.rows(taught, config.replies, self.counts)
         self.held_out = maker.rows(measured, config.replies, SftCounts())
         self.counts.trained = sum(map(len, self.rows.values()))

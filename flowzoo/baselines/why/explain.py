@@ -1,16 +1,14 @@
 """From a run to the settings that break it, and a change that was run and mends it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from flowzoo.aliases import T
 from flowzoo.baselines.diagnostics.cliff import THRESHOLD
 from flowzoo.baselines.run.reading import read_run
-from flowzoo.baselines.why.search import smallest_failing
 from flowzoo.baselines.why.trials import Spent, Subset, Trials
 from flowzoo.baselines.why.units import Unit, open_case
 from flowzoo.files import write_json
@@ -117,6 +115,34 @@ def _explain(trials: Trials, explanation: Explanation, everything: Subset) -> Ve
     explanation.remaining = [unit for units in explanation.culprits for unit in units]
     explanation.parted = trials.part(mended, seed)
     return "explained" if explanation.confirmed else "undecided"
+
+
+def smallest_failing(
+    items: Sequence[T], failing: Callable[[list[list[T]]], list[bool]], parallel: int = 1
+) -> list[T]:
+    """Reduce a set that fails until none of its items can be left out: delta debugging.
+
+    After A. Zeller and R. Hildebrandt, IEEE Trans. Softw. Eng. 28 (2002) 183, and U. Junker, AAAI
+    2004, 167. Sets of settings take the place of lines of input; what cannot be run counts as not
+    failing.
+
+    Each item of the result ends the shortest start of `items` that fails with those before
+    it. `failing` tests up to `parallel` sets at once; that no item fails is known.
+    """
+    result: list[T] = []
+    left = list(items)
+    while left and not (result and failing([result])[0]):
+        low, high = 0, len(left)  # a start of `high` items fails, one of `low` does not
+        while high - low > 1:
+            count = min(parallel, high - low - 1)
+            cuts = [low + (high - low) * (i + 1) // (count + 1) for i in range(count)]
+            results = failing([[*left[:cut], *result] for cut in cuts])
+            high = min((cut for cut, fails in zip(cuts, results, strict=True) if fails),
+                       default=high)  # fmt: skip
+            low = max((cut for cut in cuts if cut < high), default=low)
+        result = [left[high - 1], *result]
+        left = left[: high - 1]
+    return result
 
 
 def _failing(trials: Trials, sets: list[list[Unit]], explanation: Explanation) -> list[bool]:

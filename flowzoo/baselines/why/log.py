@@ -4,8 +4,6 @@ A log has means over batches: no values by problem, no roles, and nothing was ru
 no error rate here, and no cause.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

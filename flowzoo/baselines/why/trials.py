@@ -1,7 +1,5 @@
 """Reruns of a run with settings put back, subset on disk, and what each shows."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Sequence

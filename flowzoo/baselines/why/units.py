@@ -1,7 +1,5 @@
 """Settings that may be put back in a run: its settings that differ from its automatic ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Results of `flowzoo why` in words, for the command and the page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -17,7 +17,8 @@ from flowzoo.baselines.matrix.file import FOLDER as MATRICES
 from flowzoo.baselines.matrix.file import load_matrix, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
-from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
+from flowzoo.baselines.report.matrix_facts import as_text, tables
+from flowzoo.baselines.report.words import finite_only
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.build import start_run
@@ -391,33 +392,35 @@ def test_the_numbers_of_the_table_by_hand(tmp_path):
                  **{"tokens/total": 301, "time/total": 120.0}),
     ]  # fmt: skip
     found = tables(runs)
-    (row,) = found.cells
-    assert (row.seeds, row.items, row.tokens, row.updates, row.minutes) == (2, 4, 200, 2.0, 1.5)
-    assert (row.before, row.after, row.gain, row.lowest) == (0.375, 0.75, 0.375, 0.25)
+    (row,) = found["cells"]
+    costs = [row[name] for name in ("seeds", "items", "tokens", "updates", "minutes")]
+    assert costs == [2, 4, 200, 2.0, 1.5]
+    levels = [row[name] for name in ("before", "after", "gain", "lowest")]
+    assert levels == [0.375, 0.75, 0.375, 0.25]
     # Gains of 0.5 and 0.25: a deviation of 0.1768, over the root of 2 seeds.
-    assert row.se == pytest.approx(0.125)
+    assert row["se"] == pytest.approx(0.125)
     # Items' mean gains are 1, 0.5, 0 and 0: means of four of them lie between 0 and 1.
-    assert 0 <= row.low < row.gain < row.high <= 1
-    assert (found.runs, found.minutes) == (2, 3.0)
+    assert 0 <= row["low"] < row["gain"] < row["high"] <= 1
+    assert (found["runs"], found["minutes"]) == (2, 3.0)
     text = as_text(found)
     assert text.splitlines()[2].startswith(
         "| single-math-grpo-shared | 2 | 37.5 % | 75.0 % | +37.5 |"
     )
     assert text.endswith("2 finished runs took 3 minutes in all.\n")
-    alone = as_json(tables(runs[:1]))["cells"][0]
+    alone = finite_only(tables(runs[:1]))["cells"][0]
     assert (alone["gain"], alone["se"]) == (0.5, None), "one seed has no spread"
 
 
 def test_numbers_that_json_does_not_have_are_none(tmp_path):
     run = finished(tmp_path / "seed-0", [0.0], [1.0], **{"time/total": float("inf")})
-    found = as_json(tables([run]))
+    found = finite_only(tables([run]))
     assert (found["minutes"], found["cells"][0]["minutes"], found["cells"][0]["se"]) == (None,) * 3
 
 
 def test_runs_that_are_not_finished_are_not_in_the_table(tmp_path):
     run = finished(tmp_path / "seed-0", [0.0], [1.0])
     run.state = "failed"
-    assert tables([run]).cells == []
+    assert tables([run])["cells"] == []
     run.state = "finished"
     (run.folder / "metrics.jsonl").write_text('{"step": 0}\n')
     with pytest.raises(DataError, match="has fewer than two evaluations"):

@@ -15,13 +15,14 @@ from flowzoo.baselines.matrix.file import Matrix, load_matrix, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
 from flowzoo.baselines.matrix.parity import (
     TrainingCost,
-    budget_ratio,
+    budget_ratios,
     equal_tokens,
     policy_updates,
     training_cost,
 )
 from flowzoo.baselines.matrix.run import control_jobs, training_jobs
-from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
+from flowzoo.baselines.report.matrix_facts import as_text, tables
+from flowzoo.baselines.report.words import finite_only
 from flowzoo.baselines.run.reading import like_path
 from flowzoo.commands.matrix import Options, plan_text, run_table
 from flowzoo.commands.matrix import run as matrix_command
@@ -255,19 +256,15 @@ def test_the_control_is_compared_where_it_has_the_workflows_tokens(tmp_path):
 
 
 def test_parity_is_flagged_beyond_five_per_cent():
-    even = budget_ratio(
+    ratios, flags = budget_ratios(
         [(TrainingCost(100, 2), TrainingCost(96, 2)), (TrainingCost(100, 2), TrainingCost(100, 2))]
     )
-    assert (even.flags, even.updates) == ([], 1.0)
-    assert even.tokens == pytest.approx(200 / 196)
-    assert budget_ratio([(TrainingCost(106, 8), TrainingCost(100, 2))]).flags == [
-        "tokens",
-        "optimizer steps",
-    ]
-    assert budget_ratio([(TrainingCost(94, 2), TrainingCost(100, 2))]).flags == ["tokens"]
-    assert budget_ratio([(TrainingCost(1, 1), TrainingCost(0, 1))]).flags == ["tokens"], (
-        "nothing to divide by"
-    )
+    assert (flags, ratios) == ([], pytest.approx([200 / 196, 1.0]))
+    both = budget_ratios([(TrainingCost(106, 8), TrainingCost(100, 2))])
+    assert both[1] == ["tokens", "optimizer steps"]
+    assert budget_ratios([(TrainingCost(94, 2), TrainingCost(100, 2))])[1] == ["tokens"]
+    nothing = budget_ratios([(TrainingCost(1, 1), TrainingCost(0, 1))])
+    assert nothing[1] == ["tokens"], "nothing to divide by"
 
 
 def test_the_tables_of_controls_and_budgets_by_hand(tmp_path):
@@ -278,7 +275,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path):
     }
     like_path(runs[2].folder, runs[0].folder).write_text(json.dumps(record))
     found = tables(runs)
-    rows = {(row["other"], row["equal"]): row for row in found.controls}
+    rows = {(row["other"], row["equal"]): row for row in found["controls"]}
     shared, isolated = "voting-math-grpo-shared", "voting-math-grpo-isolated"
     assert {key: (row["levels"], row["votes"]) for key, row in rows.items()} == {
         (shared, "training tokens"): ([0.5, 1.0], None),  # at 110 tokens of 100
@@ -286,7 +283,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path):
         (shared, "tokens of an answer"): ([0.0, 1.0], 3),
         (isolated, "training tokens"): ([0.0, 0.5], None),  # at 150 tokens of 120
     }
-    budgets = {(row["one"], row["other"]): row for row in found.parity}
+    budgets = {(row["one"], row["other"]): row for row in found["parity"]}
     assert {key: (row["tokens"], row["updates"], row["flags"]) for key, row in budgets.items()} == {
         (shared, isolated): ([100, 120], [2, 2], ["tokens"]),
         ("single-math-grpo", shared): ([110, 100], [2, 2], ["tokens"]),
@@ -297,7 +294,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path):
         f"| {shared} | single-math-grpo | training tokens | 1 | 100.0 % | 50.0 % | +50.0 |" in text
     )
     assert f"| single-math-grpo | {isolated} | 1 | 150 / 120 | 1.250 ! | 3.0 / 2.0 |" in text
-    assert "NaN" not in json.dumps(as_json(found))
+    assert "NaN" not in json.dumps(finite_only(found))
     planned = plan_text(runs, control_jobs(runs), 2)
     assert "3 cells, 3 runs, 3 finished, 2 at a time." in planned
     assert "2 evaluations of controls at equal inference, 1 finished." in planned

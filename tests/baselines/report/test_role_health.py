@@ -18,12 +18,12 @@ from flowzoo.baselines.report.changes import role_changes, role_finding
 from flowzoo.baselines.report.health import distance_moved, distances, health_findings, missed_peak
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles import (
-    RoleHealth,
     blame_facts,
     blame_finding,
+    death_findings,
     recorded_workflow,
     role_findings,
-    role_health,
+    value_finding,
 )
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
@@ -72,8 +72,8 @@ def saved(run: RunData, step: int, episodes: list[dict[str, Any]]) -> None:
     ],
 )
 def test_a_judge_is_described_with_both_shares(tpr, tnr, level, title, plain):
-    facts = role_health(with_shares(plain, evaluator_tpr=tpr, evaluator_tnr=tnr))
-    (finding,) = (one for one in role_findings(facts, False) if "evaluator" in one.title)
+    run = with_shares(plain, evaluator_tpr=tpr, evaluator_tnr=tnr)
+    (finding,) = (one for one in role_findings(run, False) if "evaluator" in one.title)
     assert (finding.level, title in finding.title) == (level, True)
     assert "of the right answers and rejects" in finding.text
     assert "95\u00a0% interval" in finding.text
@@ -100,21 +100,19 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run, tmp_path):
     for row in rows:
         if "eval/scores" in row:
             row["eval/role_score/generator"] = 0.5 if not row["step"] else 0.1
-    facts = role_health(replace(run, rows=rows))
-    found = {one.title: one for one in role_findings(facts, True)}
+    found = {one.title: one for one in role_findings(replace(run, rows=rows), True)}
     assert "generator lost its skill while the team gained" in found
     assert "The team became a single agent: aggregator" in found
     assert found["The choices of aggregator collapsed onto position 1"].role == "aggregator"
     assert found["The workflow is better than a candidate at random"].level == "good"
     text = found["generator lost its skill while the team gained"].text
     assert "found with probability 0.8" in text
-    missing = replace(run, folder=tmp_path)
-    assert role_health(missing).deaths == ()
+    assert role_findings(replace(run, folder=tmp_path), True) == []
 
 
 def test_a_frequent_reply_is_told_with_its_share():
     same = RoleTest("house", "says the same", True, 0.12, 0.91, 0.79, 0.72, 0.84, 200, 0, 0.92)
-    (finding,) = role_findings(RoleHealth(deaths=[same]), True, pays=True)
+    (finding,) = death_findings([same], True, pays=True)
     assert finding.title == "house gives one reply to 91.0\u00a0% of the problems"
     assert "first reply went from 12.0\u00a0% to 91.0\u00a0% of the problems" in finding.text
 
@@ -126,7 +124,7 @@ def test_a_frequent_reply_is_told_with_its_share():
 def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
     shares = (0.6, 0.58, -0.02, -0.1, 0.06)
     skill = RoleTest("generator", "lost skill", False, *shares, 90, 30, findable)
-    (finding,) = role_findings(RoleHealth(deaths=[skill]), True)
+    (finding,) = death_findings([skill], True, pays=False)
     assert finding.title == title
     assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
 
@@ -141,7 +139,7 @@ def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
 )
 def test_an_interval_over_zero_says_nothing_of_the_workflow(mean, level, title):
     value = LoopValue("single candidate", 0.5, 0.5 + mean, mean, mean - 0.1, mean + 0.1, 60, 0.15)
-    (finding,) = role_findings(RoleHealth(values=[(0, value)]), True)
+    finding = value_finding([(0, value)])
     assert (finding.level, finding.title) == (level, title)
 
 
@@ -149,7 +147,7 @@ def test_a_healthy_team_has_no_problem(plain):
     rng = np.random.default_rng(1)
     for step in (0, 50):
         saved(plain, step, simulate_team(60, rng))
-    findings = role_findings(role_health(plain), True)
+    findings = role_findings(plain, True)
     assert [finding.title for finding in findings if finding.level == "bad"] == []
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from flowzoo.baselines.why.search import smallest_failing
+from flowzoo.baselines.why.explain import smallest_failing
 
 ITEMS = list(range(8))
 
