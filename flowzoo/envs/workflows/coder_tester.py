@@ -132,7 +132,7 @@ class CoderTester(Workflow):
         rounds: list[Round] = []
         form = self.prompts["stdin" if entry is None else "call"]
         request = self.prompts["tester"].format(problem=problem.text, form=form)
-        read_lenient: Callable[[str], Any] = partial(extract_code, reading="lenient")
+        read_lenient: Callable[[str], object] = partial(extract_code, reading="lenient")
         while len(rounds) < self.max_turns and not (rounds and rounds[-1].agreed):
             code, test = yield [
                 Ask("coder_0", self.shown(task.prompt(problem), rounds), task.answer, read_lenient),
@@ -141,7 +141,7 @@ class CoderTester(Workflow):
             rounds.append((yield from self.judged(problem, code, test)))
         last = rounds[-1]
         written = sum(len(done.tests or ()) for done in rounds)
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "turns": len(rounds),
             "agreed": last.agreed,
             "solved": last.passed == 1.0,

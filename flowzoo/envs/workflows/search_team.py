@@ -204,7 +204,7 @@ class SearchTeam(Workflow):
         request: str,
         problem: Problem,
         evidence: RetrievedPassages,
-        parse: Callable[[str], Any],
+        parse: Callable[[str], object],
     ) -> Ask:
         """A prompt of the team: the problem, the searches, the instruction."""
         text = self.prompts["state"].format(
