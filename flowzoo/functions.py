@@ -88,7 +88,7 @@ class FunctionSetting:
     def __repr__(self) -> str:
         return repr(self.name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # By name: only this process has the module of a file.
         return type(self), (self.setting, self.name)
 

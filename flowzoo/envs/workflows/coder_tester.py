@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -56,6 +56,7 @@ from flowzoo.envs.script import (
     Run,
     RunResult,
     Script,
+    ScriptPart,
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
@@ -156,7 +157,7 @@ class CoderTester(Workflow):
     def run_of(self, problem: Problem, program: str, tests: tuple[Test, ...]) -> Run:
         return self.task.trial(problem, program)._replace(tests=tests)
 
-    def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
+    def judged(self, problem: Problem, code: Reply, test: Reply) -> ScriptPart[Round]:
         """Run a turn's program on its tests.
 
         For scores only, run it on the hidden tests and the reference on the turn's tests.
