@@ -78,7 +78,7 @@ class FunctionSetting:
 
     def __init__(self, setting: str, name: str) -> None:
         self.setting, self.name = setting, name
-        self.function, module = _load_callable(setting, name)
+        self.function, module = load_function(setting, name)
         self.digest = _source_digest(self.function, module)
 
     def __call__(self, *given: object) -> Any:
@@ -101,18 +101,16 @@ class FunctionSetting:
         return hash((self.name, self.digest))
 
 
-def load_function(setting: str, name: str, *, permitted: bool = False) -> Callable[..., Any]:
-    """Load the function `name`; messages begin with `setting`. `permitted`: see `load_named`.
+def load_function(
+    setting: str, name: str, *, permitted: bool = False
+) -> tuple[Callable[..., Any], ModuleType]:
+    """Load the function `name`, and its module; messages begin with `setting`.
+
+    `permitted`: see `load_named`.
 
     Raises:
         UsageError: what `load_named` refuses, or something that cannot be called.
     """
-    return _load_callable(setting, name, permitted)[0]
-
-
-def _load_callable(
-    setting: str, name: str, permitted: bool = False
-) -> tuple[Callable[..., Any], ModuleType]:
     function, module = load_named(setting, name, "function", permitted=permitted)
     if not callable(function):
         raise UsageError(f"{setting} {name} must be callable, got {type(function).__name__}.")

@@ -16,7 +16,7 @@ import sys
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -585,7 +585,7 @@ class NumberedRow(HasText, Protocol):
 N = TypeVar("N", bound=NumberedRow)
 
 
-_TEXTS = {"str": str, "str | None": str | None, "SandboxName": str}
+_TEXTS: dict[Any, object] = {"str": str, "str | None": str | None, "SandboxName": str}
 """Types of options that are texts, by their annotation in the source."""
 
 
@@ -657,9 +657,9 @@ class DataTask(Task, Generic[N]):
         plain_integers(self)
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
-        for name, option in self._options().items():
+        for option in fields(cast(Any, self)):
             if option.type in _TEXTS:
-                check_value(f"`{name}`", getattr(self, name), _TEXTS[str(option.type)])
+                check_value(f"`{option.name}`", getattr(self, option.name), _TEXTS[option.type])
         check_seed(self.seed)
         check_sandbox(self.sandbox)
         names = self.drawn_by if self.data is not None else self.of_file
@@ -673,11 +673,8 @@ class DataTask(Task, Generic[N]):
                     "give only one of the two."
                 )
 
-    def _options(self) -> dict[str, Field[Any]]:
-        return {option.name: option for option in fields(cast(Any, self))}
-
     def _defaults(self, names: Iterable[str]) -> dict[str, object]:
-        options = self._options()
+        options = {option.name: option for option in fields(cast(Any, self))}
         return {name: options[name].default for name in names if name in options}
 
     def on(self, data: str) -> Self:
