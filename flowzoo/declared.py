@@ -244,7 +244,7 @@ def _faults(label: str, value: Any, kind: Any) -> Iterator[str]:
         yield f"{label} must be a finite number, got {value}"
 
 
-def _bound_faults(label: str, value: object, bounds: tuple[Any, ...]) -> Iterator[str]:
+def _bound_faults(label: str, value: object, bounds: tuple[object, ...]) -> Iterator[str]:
     for bound, (kind, field, holds, phrase) in product(bounds, _BOUNDS):
         if value is not None and isinstance(bound, kind):
             limit = getattr(bound, field)

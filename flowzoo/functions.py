@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from flowzoo.aliases import T
 from flowzoo.errors import ExitError, UsageError
@@ -25,24 +25,7 @@ from flowzoo.permission import PERMISSION
 C = TypeVar("C")
 
 
-class NamedFunction(NamedTuple):
-    """A function or class that a setting names."""
-
-    function: Callable[..., Any]
-    module: ModuleType
-    """Module that has the name."""
-
-    def digest(self) -> str:
-        """SHA-256 of the file that the function, or else its module, is written in."""
-        try:
-            path = inspect.getsourcefile(inspect.unwrap(self.function))
-        except TypeError:  # an instance with __call__
-            path = None
-        path = path or getattr(self.module, "__file__", None)
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
-
-
-def call_noted(function: Callable[..., T], name: str, *given: Any) -> T:
+def call_noted(function: Callable[..., T], name: str, *given: object) -> T:
     """Call a user's function; its exceptions get a note with its name.
 
     Raises:
@@ -57,7 +40,7 @@ def call_noted(function: Callable[..., T], name: str, *given: Any) -> T:
         raise
 
 
-def call_contained(function: Callable[..., T], name: str, *given: Any) -> T:
+def call_contained(function: Callable[..., T], name: str, *given: object) -> T:
     """Call a function that runs a user's code.
 
     Raises:
@@ -82,24 +65,30 @@ def exit_error(error: BaseException, name: str) -> ExitError:
 
 
 class FunctionSetting:
-    """A function of a setting; other processes load it by its name."""
+    """A function of a setting; other processes load it by its name.
 
-    __slots__ = ("digest", "function", "name", "setting")
+    Raises:
+        UsageError: what `load_named` refuses, or something that cannot be called.
+    """
+
+    function: Callable[..., Any]
+    digest: str
+    """SHA-256 of the file that the function, or else its module, is written in; kept in `run.json`,
+    so that a run does not continue with a changed function."""
 
     def __init__(self, setting: str, name: str) -> None:
-        """Load the function."""
-        loaded = load_function(setting, name)
         self.setting, self.name = setting, name
-        self.function, self.digest = loaded.function, loaded.digest()
+        self.function, module = load_function(setting, name)
+        self.digest = _source_digest(self.function, module)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: object) -> Any:
         """Call the function; its exceptions get a note with its name."""
         return call_noted(self.function, f"{self.setting} {self.name}", *given)
 
     def __repr__(self) -> str:
         return repr(self.name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # By name: only this process has the module of a file.
         return type(self), (self.setting, self.name)
 
@@ -112,8 +101,12 @@ class FunctionSetting:
         return hash((self.name, self.digest))
 
 
-def load_function(setting: str, name: str, *, permitted: bool = False) -> NamedFunction:
-    """Load the function `name`; messages begin with `setting`. `permitted`: see `load_named`.
+def load_function(
+    setting: str, name: str, *, permitted: bool = False
+) -> tuple[Callable[..., Any], ModuleType]:
+    """Load the function `name`, and its module; messages begin with `setting`.
+
+    `permitted`: see `load_named`.
 
     Raises:
         UsageError: what `load_named` refuses, or something that cannot be called.
@@ -121,7 +114,16 @@ def load_function(setting: str, name: str, *, permitted: bool = False) -> NamedF
     function, module = load_named(setting, name, "function", permitted=permitted)
     if not callable(function):
         raise UsageError(f"{setting} {name} must be callable, got {type(function).__name__}.")
-    return NamedFunction(function, module)
+    return function, module
+
+
+def _source_digest(function: Callable[..., object], module: ModuleType) -> str:
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:  # an instance with __call__
+        path = None
+    path = path or getattr(module, "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
 
 
 def load_class(setting: str, name: str, base: type[C], *, permitted: bool = False) -> type[C]:
@@ -142,7 +144,7 @@ def load_class(setting: str, name: str, base: type[C], *, permitted: bool = Fals
     return cls
 
 
-def class_words(setting: str, value: Any) -> str:
+def class_words(setting: str, value: object) -> str:
     """`module:Class` of a class that a setting was given in place of its name."""
     if not isinstance(value, type):
         raise UsageError(

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import cache_folder, file_digest, read_toml, replace_text
@@ -52,7 +51,7 @@ class Permission:
         """Arguments that give this permission to a command that the process starts."""
         return [TRUST] if self._line is None else []
 
-    def note(self, file: str, table: Any) -> None:
+    def note(self, file: str, table: object) -> None:
         """Note the texts of a file that was read, and of the TOML files that it names."""
         if not self._is_command:
             return
@@ -142,7 +141,7 @@ def _gives(word: str, value: str) -> bool:
     return f"={word}".endswith((f"={value}", f"@{value}"))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

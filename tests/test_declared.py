@@ -1,8 +1,11 @@
 """Values of settings are checked against their declarations, wherever they come from."""
 
+import ast
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -12,15 +15,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.agents.policy import Sampling
-from flowzoo.agents.rollout.settings import JointSettings, TreeSettings
-from flowzoo.agents.vllm.settings import EngineSettings
-from flowzoo.baselines.advantages.spec import AdvantageSpec
-from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
-from flowzoo.baselines.learner.lora import LoraSettings
-from flowzoo.baselines.run.checkpoint import CheckpointRetention
-from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.sft import SftConfig
+import flowzoo
+from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.declared import (
     ByPolicy,
     Count,
@@ -37,10 +33,25 @@ from flowzoo.declared import (
 )
 from flowzoo.errors import UsageError
 
-CLASSES = (
-    TrainConfig, SftConfig, LearnerConfig, LossConfig, AdvantageSpec, CheckpointRetention,
-    TreeSettings, JointSettings, Sampling, LoraSettings, EngineSettings,
-)  # fmt: skip
+REQUIRED: Mapping[str, Mapping[str, Any]] = {
+    "Endpoint": {"url": "http://localhost:1/v1"},
+}
+"""Arguments without which a class of settings cannot be made."""
+
+
+def declared_classes() -> Iterator[type]:
+    """Every class of the package whose `__post_init__` calls `check_declared`."""
+    root = Path(flowzoo.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            methods = node.body if isinstance(node, ast.ClassDef) else []
+            made = next((it for it in methods if getattr(it, "name", "") == "__post_init__"), None)
+            if made is not None and "check_declared(self" in ast.unparse(made):
+                parts = path.relative_to(root.parent).with_suffix("").parts
+                yield getattr(import_module(".".join(parts)), node.name)  # type: ignore[attr-defined]
+
+
+CLASSES = [pytest.param(cls, id=cls.__name__) for cls in declared_classes()]
 WRONG = (1.5, -1, "nonsense", "3", True, None, math.nan, math.inf, (1.5,), b"1", {}, object())
 """Values of types of which few settings have more than one."""
 OUTSIDE = {Gt: ("gt", 0), Ge: ("ge", -1), Lt: ("lt", 0), Le: ("le", 1)}
@@ -56,6 +67,10 @@ def bounds(kind: Any) -> Iterator[tuple[Any, int]]:
         yield from bounds(part)
 
 
+def make(cls: type) -> Any:
+    return cls(**REQUIRED.get(cls.__name__, {}))
+
+
 def refusal(settings: Any, **values: Any) -> str:
     """Message that refuses values in place of those of `settings`; empty if none does."""
     try:
@@ -67,12 +82,12 @@ def refusal(settings: Any, **values: Any) -> str:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_values_of_another_type_are_refused_by_name(cls):
-    settings, count = cls(), 0
+    settings, count = make(cls), 0
     for name, kind in declared_types(cls).items():
         for value in WRONG:
             if not fits(value, kind):
                 message = refusal(settings, **{name: value})
-                assert message.startswith(f"`{name}`"), (name, value, message)
+                assert re.match(rf"(`|the ){name}\b", message), (name, value, message)
                 assert "\n" not in message
                 count += 1
     assert count >= 9 * len(declared_types(cls))
@@ -85,8 +100,8 @@ def test_values_just_outside_a_bound_are_refused(cls):
             continue
         for bound, value in bounds(kind):
             given_value = (value, value) if get_origin(kind) is tuple else value
-            message = refusal(cls(), **{name: given_value})
-            assert message.startswith(f"`{name}` must be "), (name, bound, message)
+            message = refusal(make(cls), **{name: given_value})
+            assert re.match(rf"(`|the ){name}\b[^,]* must be ", message), (name, bound, message)
             assert message.endswith(f"got {value}")
 
 
@@ -99,7 +114,7 @@ def test_legal_values_resolve_or_are_refused_in_a_line(cls, data):
     name = data.draw(st.sampled_from(sorted(kinds)))
     value = data.draw(st.from_type(without_words(kinds[name])).filter(is_finite))
     check_value(f"`{name}`", value, kinds[name])
-    assert "\n" not in refusal(cls(), **{name: value})
+    assert "\n" not in refusal(make(cls), **{name: value})
 
 
 def is_drawn(kind: Any) -> bool:

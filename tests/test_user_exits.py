@@ -38,6 +38,7 @@ from flowzoo.envs.workflows.single import Single
 from flowzoo.errors import FlowzooError
 from flowzoo.functions import FunctionSetting
 from tests.envs.playing import play_experts
+from tests.hooked import hook
 from tests.policies import Replies
 
 
@@ -122,9 +123,9 @@ STEP = StepControl(3, {}, (), None, {})
 SAID = Reply(0, "generator_0", "x", "x", "x")
 KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "named": (lambda: FunctionSetting("credit", f"{__name__}:end")({}), "credit .*:end"),
-    "advantage": (lambda: AdvantageFunction("a", "m:f", end, "")([], Any, {}), "--a m:f"),
-    "loss": (lambda: LossFunction("l", "m:f", end, "")(*[Any] * 4), "--l m:f"),
-    "callback": (lambda: Callback("c", "m:f", end, "")(STEP), "--c m:f at step 3"),
+    "advantage": (lambda: hook(AdvantageFunction, end, "--a")([], Any, {}), "--a m:f"),
+    "loss": (lambda: hook(LossFunction, end, "--l")(*[Any] * 4), "--l m:f"),
+    "callback": (lambda: hook(Callback, end, "--c")(STEP), "--c m:f at step 3"),
     "credit": (lambda: paid(credit=end), "credit .*end"),
     "reward": (lambda: paid(episode_reward=end), "problem math/train/0/.*episode_reward .*end"),
     "script": (lambda: played(Endless(MathTask()), Replies()), r"problem math/.*play\(\) raised"),
@@ -254,10 +255,10 @@ def test_results_that_are_no_numbers_are_named_with_their_row_or_problem():
     logps = torch.zeros(2, 3, requires_grad=True)
     mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
     nan = torch.tensor([[0, 0, math.nan], [math.nan, 0, math.inf]])
-    loss = LossFunction("loss", "m:f", lambda new, *given: new + nan, "")
+    loss = hook(LossFunction, lambda new, *given: new + nan, "--loss")
     with pytest.raises(FlowzooError, match=r"--loss m:f must .* got inf for row 1, token 2"):
         loss(logps, logps, torch.zeros(2), mask)
-    reward = RewardFunction("reward", "m:f", lambda episode: math.nan, "")
+    reward = hook(RewardFunction, lambda episode: math.nan, "--reward")
     episode = SimpleNamespace(problem=Problem("math", "train", 0, 7, "?", "1"))
     with pytest.raises(FlowzooError, match=r"m:f of problem math/train/0/7 must .* got nan"):
         reward(episode)

@@ -102,7 +102,7 @@ def parse_command(
     purpose: str,
     options: type,
     rest: Sequence[str],
-    read_config: Callable[[str], Any] | None = None,
+    read_config: Callable[[str], object] | None = None,
 ) -> CommandLine:
     """Parse the arguments of one command; `read_config` reads the file that --config names."""
     values = parse_words([*arguments_of(options), *arguments_of(Common)], rest, command)

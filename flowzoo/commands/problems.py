@@ -60,7 +60,7 @@ class ProblemOptions:
 
     def settings(self) -> dict[str, Any]:
         """The other settings by name, see `read_settings`, and the wording of prompts."""
-        settings: dict[str, Any] = dict(read_settings(self.options))
+        settings: dict[str, object] = dict(read_settings(self.options))
         add_wording(settings, self.prompts, self.system, self.examples)
         return settings
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.aliases import T
 from flowzoo.envs.tools import Tool, ToolCall, ToolSource, before_calls
 from flowzoo.sandbox.program import Limits, Test
 from flowzoo.seeding import key_digest
@@ -457,5 +458,7 @@ RESULTS: Mapping[type, type] = MappingProxyType(
     }
 )
 """Type of the result by kind of effect."""
-Script = Generator[Any, Any, Outcome]
+ScriptPart = Generator[Any, Any, T]
+"""Part of a script that returns a T."""
+Script = ScriptPart[Outcome]
 """Type of `Workflow.play`; the episode checks the yielded items."""

@@ -26,7 +26,7 @@ def test_the_table_names_every_engine_by_its_class():
         engine = find_engine(name)
         assert engine.name == name
         for target in filter(None, (engine.traits.training, engine.traits.replicas)):
-            assert callable(load_function(name, target).function)
+            assert callable(load_function(name, target)[0])
     with pytest.raises(UsageError, match=r"unknown engine 'vlm'\. Did you mean 'vllm'"):
         find_engine("vlm")
 

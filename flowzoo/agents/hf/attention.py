@@ -65,7 +65,7 @@ class PreallocatedLayer(DynamicLayer):
         self._publish()
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append (rows, heads, new, head_dim) states; return all states so far as views."""
         if not self.is_initialized:

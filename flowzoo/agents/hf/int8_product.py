@@ -310,11 +310,11 @@ def _multiply_panels(address: Any, multiply_panel: Any) -> None:
         first = _take(address, job.at_once)
 
 
-def _vnni_product(address: Any) -> None:
+def _vnni_product(address: object) -> None:
     _multiply_panels(address, _vnni_panel)
 
 
-def _avx2_product(address: Any) -> None:
+def _avx2_product(address: object) -> None:
     _multiply_panels(address, _avx2_panel)
 
 

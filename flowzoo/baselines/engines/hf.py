@@ -120,7 +120,7 @@ def load_policies(
     check(transfer_device_rules(config, device))
     # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
     # same path.
-    shared: dict[str, tuple[LoraBase, Any]] = {}
+    shared: dict[str, tuple[LoraBase, object]] = {}
     policies: dict[str, LoadedPolicy] = {}
     for name, (origin, lora, still) in models.items():
         if needed is not None and name not in needed:
@@ -221,7 +221,7 @@ class TransformersEngines(Engines):
         trained: Mapping[str, LoadedPolicy],
         training: Mapping[str, Sampling],
         evaluating: Mapping[str, Sampling],
-        *_: Any,
+        *_: object,
     ) -> None:
         # Neither problems for probes nor learners are needed.
         switches = read_thinking(config.thinking, trained)
@@ -327,7 +327,7 @@ class EnginesElsewhere(Engines):
         trained: Mapping[str, LoadedPolicy],
         training: Mapping[str, Sampling],
         evaluating: Mapping[str, Sampling],
-        *_: Any,
+        *_: object,
     ) -> None:
         # Neither problems for probes nor learners are needed.
         switches = read_thinking(config.thinking, trained)

@@ -11,9 +11,8 @@ import math
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from flowzoo.aliases import Floats
 from flowzoo.envs import Call, Rubric
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
-from flowzoo.functions import call_noted, load_function
+from flowzoo.functions import FunctionSetting, call_noted
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import redact
 from flowzoo.watched import WATCHED
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from flowzoo.baselines.settings.config import TrainConfig
 
-T = TypeVar("T", bound="Hook")
-
 ALERT_S = 30.0
 """Seconds that the command of `alert` may take; it is ended then."""
 RUBRIC = "judge:"
@@ -41,28 +38,18 @@ RUBRIC = "judge:"
 logger = logging.getLogger("flowzoo")
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """A function that a setting names."""
+class Hook(FunctionSetting):
+    """A function of a run; its setting is as on the command line."""
 
-    option: str
-    """Setting, as on the command line."""
-    name: str
-    """Value of the setting: `module:function` or `file.py:function`."""
-    function: Callable[..., Any]
-    # Kept in `run.json`, so that a run does not continue with a changed function.
-    digest: str
-    """SHA-256 of the file that the function is written in."""
-
-    def call(self, *given: Any, of: str = "") -> Any:
+    def call(self, *given: object, of: str = "") -> Any:
         """Call the function; errors get a note with its name and `of`, its subject."""
-        name = f"--{self.option} {self.name}{of}"
+        name = f"{self.setting} {self.name}{of}"
         with WATCHED.call(name):
             return call_noted(self.function, name, *given)
 
-    def wrong(self, expected: str, got: Any, of: str = "") -> UsageError:
+    def wrong(self, expected: str, got: object, of: str = "") -> UsageError:
         """The error for a result that cannot be used; `of`: as of `call`."""
-        return UsageError(f"--{self.option} {self.name}{of} must return {expected}, got {got}.")
+        return UsageError(f"{self.setting} {self.name}{of} must return {expected}, got {got}.")
 
 
 class AdvantageFunction(Hook):
@@ -144,8 +131,16 @@ class RewardFunction(Hook):
 
     It gets a `FinishedEpisode` and returns the episode's score, from which the workflow's credit
     rule pays the calls. Evaluations keep the task's score, so that a reward is not measured by
-    itself.
+    itself. A rubric's file, `judge:FILE.toml`, is such a function too.
     """
+
+    def __init__(self, setting: str, name: str) -> None:
+        if not name.startswith(RUBRIC):
+            super().__init__(setting, name)
+            return
+        rubric = Rubric(name.removeprefix(RUBRIC))
+        self.setting, self.name, self.digest = setting, name, rubric.digest
+        self.function: Callable[..., Any] = rubric
 
     @property
     def judged(self) -> Sequence[Any]:
@@ -178,8 +173,8 @@ class StepControl:
     def __init__(
         self,
         step: int,
-        metrics: Mapping[str, Any],
-        history: Sequence[Mapping[str, Any]],
+        metrics: Mapping[str, object],
+        history: Sequence[Mapping[str, object]],
         config: TrainConfig,
         scales: Mapping[str, float],
     ) -> None:
@@ -239,20 +234,6 @@ class Callback(Hook):
             raise self.wrong(nothing, repr(result)[:60], of)
 
 
-def load_reward(name: str) -> RewardFunction:
-    """Load the reward `name`: a function, or a rubric as `judge:FILE.toml`."""
-    if not name.startswith(RUBRIC):
-        return load_hook(RewardFunction, "reward", name)
-    rubric = Rubric(name.removeprefix(RUBRIC))
-    return RewardFunction("reward", name, rubric, rubric.digest)
-
-
-def load_hook(kind: type[T], option: str, name: str) -> T:
-    """Load the function `name`, as `module:function` or `path/to/file.py:function`."""
-    named = load_function(f"--{option}", name)
-    return kind(option, name, named.function, named.digest())
-
-
 def alert_words(command: str) -> list[str]:
     """Split a command into words, which no shell reads.
 
@@ -275,7 +256,7 @@ def check_alert(command: str) -> None:
         alert_words(command)
 
 
-def send_alert(command: str, event: Mapping[str, Any]) -> None:
+def send_alert(command: str, event: Mapping[str, object]) -> None:
     """Run a command with an event as JSON on its standard input; failures are logged."""
     try:
         done = subprocess.run(

@@ -165,7 +165,7 @@ def default_layer(setting: str, config: TrainConfig, policies: Sequence[str]) ->
     if setting == "old_logp" and config.engine_dtype == "int8":
         return LayerValue(config.usual_old_logp, "engine_dtype int8")
     fifth = max(1, config.steps // 5)  # a finding on cliffs needs five evaluations
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "shard_jobs": SHARD_JOBS[config.backend],
         "eval_every": next(bound for bound in (20, 10, fifth) if bound <= fifth),
         # Listed steps have checkpoints too.

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.model_files import check_model
@@ -198,7 +197,7 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
                 "name a model, e.g. pocket:math"
             )
     options = read_settings(config.options)
-    settings: dict[str, Any] = dict(options)
+    settings: dict[str, object] = dict(options)
     add_setting(settings, "max_calls", config.max_calls)
     add_wording(settings, config.prompts, config.system, config.examples)
     add_setting(settings, "sandbox", config.sandbox)

@@ -62,7 +62,7 @@ def open_engines(
     """Start the engine that the settings name; there is no fallback to another."""
     # Rollout workers open their own.
     opener = ELSEWHERE if config.backend == "ray" else config.engine_traits.training
-    make = load_function(f"engine {config.engine}", opener, permitted=True).function
+    make, _ = load_function(f"engine {config.engine}", opener, permitted=True)
     return make(config, trained, *samplings(config, trained, replies), problems, learners)
 
 
@@ -72,7 +72,7 @@ def open_replica(
 ) -> Any:  # fmt: skip
     """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
     replicas = config.engine_traits.replicas
-    make = load_function(f"engine {config.engine}", replicas, permitted=True).function
+    make, _ = load_function(f"engine {config.engine}", replicas, permitted=True)
     return make(config, policies, *samplings(config, policies, replies), problems)
 
 

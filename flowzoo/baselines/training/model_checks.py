@@ -46,7 +46,7 @@ def _chat(*contents: str) -> list[Message]:
 class ExaminedModel:
     """A model under examination; its parts are made when a check first asks for them."""
 
-    def __init__(self, folder: str, parts: tuple[Any, Any] | None = None) -> None:
+    def __init__(self, folder: str, parts: tuple[object, object] | None = None) -> None:
         self.folder = folder
         self._parts = parts
 

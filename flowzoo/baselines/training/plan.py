@@ -24,8 +24,6 @@ from flowzoo.baselines.settings.hooks import (
     Hook,
     LossFunction,
     RewardFunction,
-    load_hook,
-    load_reward,
 )
 from flowzoo.baselines.settings.layers import (
     ALGORITHM,
@@ -84,7 +82,7 @@ class Hooks:
     def record(self) -> dict[str, str]:
         """Digest of each function's file, by option and name, for the record of a run."""
         hooks: list[Hook | None] = [self.advantages, self.loss, self.reward, *self.callbacks]
-        return {f"--{hook.option} {hook.name}": hook.digest for hook in hooks if hook is not None}
+        return {f"{hook.setting} {hook.name}": hook.digest for hook in hooks if hook is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ class RunPlan(RunOutline):
 
 def resolve(
     settings: TrainConfig,
-    earlier: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, object] | None = None,
     *,
     reply_tokens: int | None = None,
 ) -> RunPlan:
@@ -274,10 +272,10 @@ def load_hooks(config: TrainConfig) -> Hooks:
     """Load the functions that the settings name."""
     advantages, loss, reward = config.advantage_function, config.loss, config.reward
     return Hooks(
-        load_hook(AdvantageFunction, "advantage-function", advantages) if advantages else None,
-        load_hook(LossFunction, "loss", loss) if loss else None,
-        load_reward(reward) if reward else None,
-        tuple(load_hook(Callback, "callback", name) for name in config.callback),
+        AdvantageFunction("--advantage-function", advantages) if advantages else None,
+        LossFunction("--loss", loss) if loss else None,
+        RewardFunction("--reward", reward) if reward else None,
+        tuple(Callback("--callback", name) for name in config.callback),
     )
 
 

@@ -125,7 +125,9 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self.aec.state_space
 
 
-def make_parallel_env(workflow: object, task: object = None, **options: Any) -> ParallelWorkflowEnv:
+def make_parallel_env(
+    workflow: object, task: object = None, **options: object
+) -> ParallelWorkflowEnv:
     """The parallel environment of a workflow, its class or its name; options as for `env`."""
     return parallel_function(workflow)(task, **options)
 
@@ -139,7 +141,7 @@ def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
         split: str = "train",
         max_cycles: int | None = None,
         render_mode: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> ParallelWorkflowEnv:
         workflow = make_workflow(kind, task, **options)
         return ParallelWorkflowEnv(

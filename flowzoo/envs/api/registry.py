@@ -195,7 +195,7 @@ def _open(
     max_cycles: int | None = None,
     render_mode: str | None = None,
     guard: bool = True,
-    **options: Any,
+    **options: object,
 ) -> Any:
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 

@@ -61,7 +61,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         others: Others = None,
         task: object = None,
         render_mode: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         """Make the environment.
 

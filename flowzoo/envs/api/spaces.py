@@ -208,7 +208,7 @@ def _make_room(space: BatchedSpace, n: int = 1, ctx: ModuleType = multiprocessin
 
 
 @read_from_shared_memory.register(BatchedSpace)
-def _look_at(space: BatchedSpace, shared_memory: Any, n: int = 1) -> Any:
+def _look_at(space: BatchedSpace, shared_memory: object, n: int = 1) -> Any:
     return SharedTexts(shared_memory, n, json.dumps(space.empty()))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.aliases import AgentInfo
 from flowzoo.envs.episode.episode import Episode
@@ -83,7 +83,7 @@ def function_name(function: object) -> str:
     return str(plain_setting(function))
 
 
-def user_number(function: Callable[..., Any], name: str, *given: Any) -> float:
+def user_number(function: Callable[..., object], name: str, *given: object) -> float:
     """The value of a user's function, a finite number."""
     with WATCHED.call(name):
         value = call_contained(function, name, *given)
@@ -241,7 +241,7 @@ def _score(episode: Episode, answer: str | None, score: float) -> float:
 
 
 def record(
-    episode: Episode, engine: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+    episode: Episode, engine: Mapping[int, Mapping[str, object]] = MappingProxyType({})
 ) -> EpisodeRecord:
     """The finished episode as plain records."""
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem

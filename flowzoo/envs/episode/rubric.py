@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.envs.episode.faults import UngradedError, is_scale
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.script import Judge, JudgeResult, Outcome, Reply, Script
+from flowzoo.envs.script import Judge, JudgeResult, Reply, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError, unknown
@@ -98,7 +98,7 @@ class Rubric:
             )
         return score
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path,)
 
 
@@ -138,9 +138,7 @@ def _criterion(source: str, row: object) -> Criterion:
     return Criterion(name, float(weight), None, question, scale, role)
 
 
-def with_rubric(
-    script: Script, workflow: Workflow, turns: Sequence[Turn]
-) -> Generator[Any, Any, Outcome]:
+def with_rubric(script: Script, workflow: Workflow, turns: Sequence[Turn]) -> Script:
     """Run `script`, then yield the questions of the reward's judged criteria.
 
     `turns` is the episode's list, which grows. The scores become facts.

@@ -90,7 +90,7 @@ class EnvSource:
 @cache
 def _maker(spec: str) -> Callable[..., Any]:
     # The function of a spec, the same object for all episodes of a process.
-    return load_function("--env", spec).function
+    return load_function("--env", spec)[0]
 
 
 Illegal = Literal["random", "end"]

@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, call_task, split_of
 from flowzoo.errors import UsageError, unknown
@@ -106,7 +105,7 @@ def tasks_of(kinds: Sequence[str]) -> list[str]:
     return names
 
 
-def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
+def make_task(name_or_task: str | Task | type[Task], **options: object) -> Task:
     """Make a task by name or class with options; a given task is returned unchanged.
 
     Raises:

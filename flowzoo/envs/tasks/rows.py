@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from flowzoo.aliases import DataRecord
+from flowzoo.declared import check_value
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
@@ -143,7 +144,7 @@ def _load_split(data: str, source: Published) -> Any:
         _check_commit(data, source, builder)
     if source.folder is None and source.stop is None:
         builder.download_and_prepare()
-        loaded: Any = builder.as_dataset(split=source.split)
+        loaded: object = builder.as_dataset(split=source.split)
     else:
         loaded = builder.as_streaming_dataset(split=source.split)
     if not isinstance(loaded, Mapping):
@@ -407,7 +408,7 @@ def unusable_rows(
 
 def read_columns(value: object) -> Columns:
     """Read columns from an option: a mapping, pairs, or a text such as `text:ask,tests:checks`."""
-    pairs: Any = value
+    pairs: object = value
     if isinstance(value, str):
         pairs = [tuple(part.strip() for part in word.split(":")) for word in value.split(",")]
         pairs = pairs if value else []
@@ -551,7 +552,7 @@ def objects(data: str, records: Records) -> Iterator[tuple[int, str, DataRecord]
 def first(record: Mapping[str, object], names: Iterable[str]) -> Any:
     """The first of the columns `names` that `record` has, or None."""
     for name in names:
-        value: Any = record
+        value: object = record
         for key in [name] if name in record else name.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         if value is not None:
@@ -582,6 +583,10 @@ class NumberedRow(HasText, Protocol):
 
 
 N = TypeVar("N", bound=NumberedRow)
+
+
+_TEXTS: dict[Any, object] = {"str": str, "str | None": str | None, "SandboxName": str}
+"""Types of options that are texts, by their annotation in the source."""
 
 
 class DataTask(Task, Generic[N]):
@@ -650,10 +655,13 @@ class DataTask(Task, Generic[N]):
 
     def __post_init__(self) -> None:
         plain_integers(self)
+        if isinstance(self.data, os.PathLike):
+            object.__setattr__(self, "data", os.fspath(self.data))
+        for option in fields(cast(Any, self)):
+            if option.type in _TEXTS:
+                check_value(f"`{option.name}`", getattr(self, option.name), _TEXTS[option.type])
         check_seed(self.seed)
         check_sandbox(self.sandbox)
-        if self.data is not None:
-            object.__setattr__(self, "data", str(self.data))
         names = self.drawn_by if self.data is not None else self.of_file
         for name, default in self._defaults(names).items():
             if getattr(self, name) != default:
@@ -665,7 +673,7 @@ class DataTask(Task, Generic[N]):
                     "give only one of the two."
                 )
 
-    def _defaults(self, names: Iterable[str]) -> dict[str, Any]:
+    def _defaults(self, names: Iterable[str]) -> dict[str, object]:
         options = {option.name: option for option in fields(cast(Any, self))}
         return {name: options[name].default for name in names if name in options}
 

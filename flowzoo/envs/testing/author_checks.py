@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.episode import Episode
@@ -175,7 +175,7 @@ def check_yields(workflow: Workflow) -> None:
         file = Path(inspect.getsourcefile(cls) or "").name
         tree = ast.parse(textwrap.dedent("".join(lines)))
         for node in ast.walk(tree):
-            source: Any = node
+            source: object = node
             fault = ""
             if isinstance(node, ast.Expr):
                 fault = _find_dropped_yield(node.value, cls)
@@ -229,7 +229,7 @@ def _find_dropped_yield(value: ast.expr, cls: type) -> str:
     call = call.elts[0] if isinstance(call, (ast.List, ast.Tuple)) and call.elts else call
     if not isinstance(call, ast.Call):
         return ""
-    target: Any = call.func
+    target: object = call.func
     if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
         helper = getattr(cls, target.attr, None) if target.value.id == "self" else None
         if inspect.isgeneratorfunction(helper):

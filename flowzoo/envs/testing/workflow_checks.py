@@ -220,7 +220,7 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
 
     def trace(seed: int) -> list[Any]:
         env = guard(workflow)
-        rows: list[Any] = []
+        rows: list[object] = []
         for number in range(episodes):
             env.reset(seed=seed if number == 0 else None)
             for agent, (*seen, info) in _expert_turns(env, workflow, 0.5, number):

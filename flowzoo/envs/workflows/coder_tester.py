@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -56,6 +56,7 @@ from flowzoo.envs.script import (
     Run,
     RunResult,
     Script,
+    ScriptPart,
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
@@ -132,7 +133,7 @@ class CoderTester(Workflow):
         rounds: list[Round] = []
         form = self.prompts["stdin" if entry is None else "call"]
         request = self.prompts["tester"].format(problem=problem.text, form=form)
-        read_lenient: Callable[[str], Any] = partial(extract_code, reading="lenient")
+        read_lenient: Callable[[str], object] = partial(extract_code, reading="lenient")
         while len(rounds) < self.max_turns and not (rounds and rounds[-1].agreed):
             code, test = yield [
                 Ask("coder_0", self.shown(task.prompt(problem), rounds), task.answer, read_lenient),
@@ -141,7 +142,7 @@ class CoderTester(Workflow):
             rounds.append((yield from self.judged(problem, code, test)))
         last = rounds[-1]
         written = sum(len(done.tests or ()) for done in rounds)
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "turns": len(rounds),
             "agreed": last.agreed,
             "solved": last.passed == 1.0,
@@ -156,7 +157,7 @@ class CoderTester(Workflow):
     def run_of(self, problem: Problem, program: str, tests: tuple[Test, ...]) -> Run:
         return self.task.trial(problem, program)._replace(tests=tests)
 
-    def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
+    def judged(self, problem: Problem, code: Reply, test: Reply) -> ScriptPart[Round]:
         """Run a turn's program on its tests.
 
         For scores only, run it on the hidden tests and the reference on the turn's tests.

@@ -45,9 +45,9 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flowzoo.envs.script import (
     Ask,
@@ -58,6 +58,7 @@ from flowzoo.envs.script import (
     Reply,
     RoleScore,
     Script,
+    ScriptPart,
     Search,
 )
 from flowzoo.envs.settings import check_whole
@@ -174,7 +175,7 @@ class SearchTeam(Workflow):
 
     def score_verdict(
         self, verdict: Reply, evidence: RetrievedPassages, counts: Counter[str]
-    ) -> Generator[Any, Any, bool]:
+    ) -> ScriptPart[bool]:
         """Count a verdict; return True if it says that the evidence is sufficient."""
         answer = verdict.strict
         if evidence.gold:
@@ -187,7 +188,7 @@ class SearchTeam(Workflow):
 
     def search(
         self, reply: Reply, evidence: RetrievedPassages, counts: Counter[str]
-    ) -> Generator[Any, Any, None]:
+    ) -> ScriptPart[None]:
         """Run a query; an unreadable one is not searched."""
         gain = 0.0
         if reply.strict is None:
@@ -204,7 +205,7 @@ class SearchTeam(Workflow):
         request: str,
         problem: Problem,
         evidence: RetrievedPassages,
-        parse: Callable[[str], Any],
+        parse: Callable[[str], object],
     ) -> Ask:
         """A prompt of the team: the problem, the searches, the instruction."""
         text = self.prompts["state"].format(

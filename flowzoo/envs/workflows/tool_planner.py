@@ -36,10 +36,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from flowzoo.envs.script import (
     Ask,
@@ -52,6 +52,7 @@ from flowzoo.envs.script import (
     Run,
     RunResult,
     Script,
+    ScriptPart,
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.games.game import START, Game
@@ -154,7 +155,7 @@ class ToolPlanner(Workflow):
         }
         return Outcome(done, grade.score, facts)
 
-    def propose(self, prompt: str, done: str) -> Generator[Any, Any, ToolProposal]:
+    def propose(self, prompt: str, done: str) -> ScriptPart[ToolProposal]:
         """The tool's part of a turn: ask for its program, run it and score its list."""
         tool = yield Ask(
             "tool_0",

@@ -50,7 +50,7 @@ _SIDES: Final = (1, -1)
 
 
 def series(
-    of: TreeEvaluation, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, Any]
+    of: TreeEvaluation, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, object]
 ) -> Any:
     """An infinite sum whose terms shrink at least geometrically; None for others."""
     if first.denominator != 1:
@@ -100,7 +100,7 @@ def integral(
         of.left, of.vanishes = _QUADRATURE_WORK, True
         sizes: list[Any] = []
 
-        def integrand(at: Any) -> Any:
+        def integrand(at: object) -> Any:
             result = of.value(body, {**inner, variable: at})
             sizes.append(abs(result))
             return result
@@ -268,7 +268,7 @@ class TreeEvaluation:
             raise UnreliableValueError
         return self.context.mpf(value.numerator) / value.denominator
 
-    def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+    def value(self, node: ExprNode, bound: Mapping[str, object]) -> Any:
         """The value of a tree."""
         self.left -= 1
         spend(self.cost)
@@ -352,7 +352,7 @@ class TreeEvaluation:
             raise UnreliableValueError
         return context.power(base, exponent)
 
-    def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, Any]) -> Any:
+    def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, object]) -> Any:
         """The value of a function."""
         context = self.context
         values = [self.value(arg, bound) for arg in args]
@@ -423,7 +423,7 @@ class TreeEvaluation:
                 raise UnreliableValueError
         return self.context.floor(item)
 
-    def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+    def binder(self, node: ExprNode, bound: Mapping[str, object]) -> Any:
         """The value of a sum, product, integral or limit, if it can be computed."""
         if self.is_rough:  # takes long
             raise UnreliableValueError
@@ -450,7 +450,7 @@ class TreeEvaluation:
         variable: str,
         body: ExprNode,
         ends: tuple[Fraction, Fraction],
-        bound: Mapping[str, Any],
+        bound: Mapping[str, object],
     ) -> Any:
         """A short finite sum or product."""
         first, last = ends
@@ -462,7 +462,7 @@ class TreeEvaluation:
         values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
         return self.sum(values) if name == "sum" else self.context.fprod(values)
 
-    def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+    def standing(self, node: ExprNode, bound: Mapping[str, object]) -> Any:
         """A stand-in for an uncomputed value, linear in the body of a sum, integral or limit."""
         if not self.stands_in:
             raise UnreliableValueError

@@ -200,7 +200,9 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
         return values.get(args[0], node)
     if op in ("num", "const"):
         return node
-    new: list[Any] = [substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args]
+    new: list[object] = [
+        substitute(arg, values) if isinstance(arg, ExprNode) else arg for arg in args
+    ]
     return _rebuilt(op, new, node)
 
 

@@ -163,7 +163,7 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
     if not tests:
         raise UsageError(f"tests[{row}] is empty: a program without tests cannot be judged")
     steps: list[TestGroup] = []
-    group: list[tuple[Any, tuple[bytes, ...]]] = []
+    group: list[tuple[object, tuple[bytes, ...]]] = []
     size = 0
     for column, test in enumerate(tests):
         style = _style(entry, test, f"tests[{row}][{column}]")

@@ -225,7 +225,7 @@ class DockerBackend:
         with contextlib.suppress(DockerError):  # `close` reports remaining containers once
             await asyncio.wrap_future(self._submit(self._remove, container))
 
-    def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
+    def _submit(self, work: Callable[..., T], *args: object) -> Future[T]:
         # An ending interpreter starts no threads.
         try:
             return self._threads.submit(work, *args)

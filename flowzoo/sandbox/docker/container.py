@@ -65,7 +65,7 @@ def container_config(
 
 def _host_config(is_root: bool, runtime: str | None, parent: str | None) -> dict[str, Any]:
     memory = (MEMORY_MB + FILES_MB + RUNNER_MB) * _MEGABYTE
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],

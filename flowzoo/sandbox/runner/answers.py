@@ -34,7 +34,7 @@ class KeptResults:
         # By number and serial: the iterator, and the number of items sent.
         self._iterations: dict[tuple[int, int], tuple[Iterator[Any], int]] = {}
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Encode a result, or keep it and encode a reference to it."""
         try:
             return codec.encode(value, self._most, self._dicts)
@@ -130,7 +130,7 @@ def error_of(name: str, message: str) -> Exception:
     return RuntimeError(f"{name}: {message}")
 
 
-def is_raised(value: Any) -> bool:
+def is_raised(value: object) -> bool:
     """True if a decoded value is a class name and a message."""
     return type(value) is tuple and len(value) == 2 and all(type(part) is str for part in value)
 

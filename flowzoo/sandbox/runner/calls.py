@@ -45,7 +45,7 @@ def load(code: types.CodeType, scope: dict[str, Any], entry: str) -> Callable[..
     return function
 
 
-def answer_calls(function: Callable[..., Any], places: list[tuple[int, int]], most: int) -> None:
+def answer_calls(function: Callable[..., object], places: list[tuple[int, int]], most: int) -> None:
     """Run the calls at these offsets of the job, and send their results."""
     for start, size in places:
         args, kwargs = codec.decode(os.pread(JOB, size, start))

@@ -33,7 +33,7 @@ _known: dict[tuple[int, int], tuple[types.CodeType, bool]] = {}
 Change = tuple[int | str, bool, Any]
 
 
-def is_for_effect(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bool:
+def is_for_effect(args: tuple[object, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bool:
     """True if a call in `frame` can change arguments and its result is not used."""
     if _MAY_HOLD.isdisjoint(map(type, args)) and _MAY_HOLD.isdisjoint(map(type, kwargs.values())):
         return False
@@ -53,7 +53,7 @@ class SharedArgument:
         self.place = index
 
 
-def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def mark_shared(args: tuple[object, ...]) -> tuple[Any, ...]:
     """Replace repeated arguments by their earlier position, for sending."""
     ids = [id(arg) for arg in args if type(arg) in CHANGEABLE]
     if len(ids) == len(set(ids)):
@@ -67,7 +67,7 @@ def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def join_shared(args: tuple[object, ...]) -> tuple[Any, ...]:
     """Restore repeated arguments for the program."""
     if not any(type(arg) is SharedArgument for arg in args):
         return args
@@ -75,7 +75,7 @@ def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def describe_changes(
-    call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], most: int
+    call: bytes, args: tuple[object, ...], kwargs: dict[str, Any], most: int
 ) -> bytes:
     """Prefix of the answer to a call; empty if no argument was changed."""
     try:
@@ -111,7 +111,7 @@ def _holds_names(value: Any) -> bool:
     return type(value) is codec.Remote
 
 
-def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def repeat_changes(content: bytes, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
     """Repeat the program's changes on the test's objects."""
     changes = codec.decode(content)
     if type(changes) is not list:
@@ -166,7 +166,7 @@ class OpaqueResult:
     """A result that is not plain data: it has a truth value and items, and equals nothing."""
 
     def __init__(
-        self, name: str, truth: bool, iterate: Callable[[int], Iterator[Any]] | None = None
+        self, name: str, truth: bool, iterate: Callable[[int], Iterator[object]] | None = None
     ) -> None:
         self._name, self._truth = name, truth
         self._iterate, self._serial = iterate, 0  # the number of iterations so far

@@ -38,7 +38,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) 
     ready = dict(scope)
     name = entry.rpartition(".")[2]
 
-    def run(names: dict[str, Any], parts: list[types.CodeType], ask: Callable[..., Any]) -> None:
+    def run(names: dict[str, Any], parts: list[types.CodeType], ask: Callable[..., object]) -> None:
         setup, code, call = parts
         exec(setup, names)
         names["candidate"] = names[name] = ask
@@ -47,7 +47,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) 
         exec(code, names)
         exec(call, names)
 
-    def run_ahead(ask: Callable[..., Any], lenient: bool) -> None:
+    def run_ahead(ask: Callable[..., object], lenient: bool) -> None:
         parts = [lenient_code(blob, PROGRAM) for blob in blobs] if lenient else codes
         run(dict(ready), parts, ask)  # type: ignore[arg-type] - none of them is None
 
@@ -93,7 +93,7 @@ class Caller:
         self._sent: deque[bytes] = deque()  # calls with pending answers
         self._alone, self._patience = 0, ALONE
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Return the result of the program's entry for these arguments, or raise what it raised."""
         try:
             call = encode_call(args, kwargs, sys._getframe(1))
@@ -130,7 +130,7 @@ class Caller:
             data = data[os.write(SAYS, data) :]
 
 
-def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bytes:
+def encode_call(args: tuple[object, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bytes:
     """Message of the call in `frame`."""
     if not kwargs and SCALARS.issuperset(map(type, args)):
         return encode_scalars(args)

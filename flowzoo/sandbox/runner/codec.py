@@ -61,11 +61,14 @@ class Remote:
     """Reference to an object of the other side: the value of a name, or of a call of it."""
 
     def __init__(
-        self, name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+        self,
+        name: str,
+        args: tuple[object, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
     ) -> None:
         self._flowzoo_parts = name, args, kwargs or {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Remote:
+    def __call__(self, *args: object, **kwargs: object) -> Remote:
         """Reference to the result of a call."""
         name, given, _ = self._flowzoo_parts
         if given is not None:
@@ -81,7 +84,7 @@ class EncodingTooLargeError(Exception):
     """The encoded value has more bytes than allowed."""
 
 
-def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
+def encode(value: object, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
     """Encode a plain value in at most `most` bytes."""
     # Subclasses, generators and cycles are rejected; a namedtuple becomes a tuple, and aliases
     # become copies.
@@ -172,7 +175,7 @@ def _put_number(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[
     raise UnsupportedTypeError(_NAME(kind))
 
 
-def _parts_of(value: Any) -> tuple[Any, ...] | None:
+def _parts_of(value: object) -> tuple[Any, ...] | None:
     kind = type(value)
     if kind in _VIEWS:
         name, to_dict = _VIEWS[kind]

@@ -67,11 +67,11 @@ class StandIn:
         return iter((self,))
 
 
-def _agree(self: StandIn, *args: Any, **kwargs: Any) -> bool:
+def _agree(self: StandIn, *args: object, **kwargs: object) -> bool:
     return True
 
 
-def _stay(self: StandIn, *args: Any, **kwargs: Any) -> StandIn:
+def _stay(self: StandIn, *args: object, **kwargs: object) -> StandIn:
     return self
 
 
@@ -95,8 +95,8 @@ def mortal_stand_in(uses: int) -> StandIn:
     """Make a stand-in that ends the prediction after a number of uses."""
     left = uses
 
-    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def use(*args: Any, **kwargs: Any) -> Any:
+    def counted(method: Callable[..., object]) -> Callable[..., Any]:
+        def use(*args: object, **kwargs: object) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
@@ -123,7 +123,7 @@ class Listener:
         self.ended = False
         self._at_once = AT_ONCE
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Record the call; return its known result, or a stand-in."""
         index = len(self.calls)
         if self.ended or index >= self.start + MOST_CALLS:
@@ -252,7 +252,7 @@ def _wrap(node: ast.stmt) -> ast.Try:
 
 
 def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
-    states: list[tuple[Callable[[Any], None], Any]] = [(random.setstate, random.getstate())]
+    states: list[tuple[Callable[[Any], None], object]] = [(random.setstate, random.getstate())]
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         states.append((numpy.set_state, numpy.get_state()))

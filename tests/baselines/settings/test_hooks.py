@@ -17,11 +17,11 @@ from flowzoo.baselines.settings.hooks import (
     LossFunction,
     RewardFunction,
     StepControl,
-    load_hook,
 )
 from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
+from tests.hooked import hook
 from tests.refused import refused
 
 CODE = """
@@ -48,26 +48,22 @@ def mine(tmp_path: Path) -> Path:
 
 def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(mine, monkeypatch):
     digest = hashlib.sha256(CODE.encode()).hexdigest()
-    by_file = load_hook(RewardFunction, "reward", f"{mine}:half")
+    by_file = RewardFunction("--reward", f"{mine}:half")
     monkeypatch.syspath_prepend(str(mine.parent))
-    by_module = load_hook(RewardFunction, "reward", "mine:half")
+    by_module = RewardFunction("--reward", "mine:half")
     assert by_file.digest == by_module.digest == digest
     assert by_file.function is not by_module.function
     mine.write_text(CODE + "# changed\n", encoding="utf-8")
-    assert load_hook(RewardFunction, "reward", f"{mine}:half").digest != digest
+    assert RewardFunction("--reward", f"{mine}:half").digest != digest
 
 
 @pytest.mark.parametrize(("name", "text"), refused(__file__, "hooks"))
 def test_what_cannot_be_loaded_is_an_error_of_one_line(mine, name, text):
     (mine.parent / "broken.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(UsageError, match=text) as caught:
-        load_hook(Hook, "reward", name.format(folder=mine.parent))
+        Hook("--reward", name.format(folder=mine.parent))
     assert "\n" not in str(caught.value)
     assert "--reward" in str(caught.value)
-
-
-def hook(kind: type[Any], function: Any) -> Any:
-    return kind("option", "mine:f", function, "")
 
 
 PROBLEM = Problem("math", "train", 0, 5, "?", "7")
@@ -77,9 +73,7 @@ EPISODE = FinishedEpisode(PROBLEM, "7", 1.0, {}, (("solver_0", "7"),))
 @pytest.mark.parametrize("came", [None, "1", True, float("nan"), np.array([1.0])])
 def test_a_reward_is_a_finite_number(came):
     assert hook(RewardFunction, lambda episode: np.float64(episode.score / 2))(EPISODE) == 0.5
-    with pytest.raises(
-        UsageError, match=r"--option mine:f of problem math/train/0/5 must return a"
-    ):
+    with pytest.raises(UsageError, match=r"--option m:f of problem math/train/0/5 must return a"):
         hook(RewardFunction, lambda episode: came)(EPISODE)
 
 
@@ -118,7 +112,7 @@ def test_a_loss_is_a_tensor_like_the_logps():
 
 def test_what_a_function_raises_says_whose_it_was(mine):
     with pytest.raises(KeyError) as caught:
-        load_hook(RewardFunction, "reward", f"{mine}:fails")(EPISODE)
+        RewardFunction("--reward", f"{mine}:fails")(EPISODE)
     assert caught.value.__notes__ == [f"raised by --reward {mine}:fails of problem {PROBLEM.id}"]
 
 

@@ -119,7 +119,7 @@ def complete(draft: CodeDraft) -> CodeInstance | None:
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
     # Depends on the statement only: equal statements are equal problems.
     rng = key_rng("code tests", draft.statement)
-    cases: dict[str, tuple[Any, Any]] = {}
+    cases: dict[str, tuple[object, object]] = {}
     code = compiled(source)
     for number in range(_MOST_DRAWS):
         given = draft.draw(rng)
