@@ -24,7 +24,7 @@ from flowzoo.errors import UsageError
 from flowzoo.functions import call_noted, load_function
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import redact
-from flowzoo.watched import WATCHED
+from flowzoo.waits import function_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class Hook:
     def call(self, *given: Any, of: str = "") -> Any:
         """Call the function; errors get a note with its name and `of`, its subject."""
         name = f"--{self.option} {self.name}{of}"
-        with WATCHED.call(name):
+        with function_call(name):
             return call_noted(self.function, name, *given)
 
     def wrong(self, expected: str, got: Any, of: str = "") -> UsageError:
