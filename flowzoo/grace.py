@@ -52,8 +52,8 @@ class StopGrace:
 
     def interrupts(self, number: int) -> bool:
         """True if a signal that has come ends what is being done; called by its handler."""
-        if self._due:  # of the timer
-            self._due = False
+        if self._due or self.over:
+            self._due = False  # a timer whose step has ended meanwhile says nothing
             return not self._held and self.seconds > 0
         if self.asked or not self.seconds:
             self.over = False  # a second signal: nothing more is saved

@@ -67,14 +67,17 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.began
+        """Seconds since it began, or since the last answer where that shows that all is well."""
+        since = self.kind.last.get(self.of, 0.0) if self.kind.is_shared else 0.0
+        return time.monotonic() - max(self.began, since)
 
     def end(self, answered: bool = True) -> None:
         """End the wait; an answer tells the usual time."""
         _open.pop(self, None)
         if answered:
-            self.kind.answered[self.of].append(self.seconds)
+            now = time.monotonic()
+            self.kind.answered[self.of].append(now - self.began)
+            self.kind.last[self.of] = now
 
 
 @dataclass(eq=False)
@@ -86,6 +89,10 @@ class WaitKind:
     floor_s: float = math.inf
     """In place of `NAMED_AFTER_S`, if it is less."""
     line: str = "no answer for {seconds:.0f} s from {names}"
+    is_shared: bool = False
+    """True if one answerer has many questions, so that any answer shows that it is well."""
+    last: dict[str, float] = field(default_factory=dict)
+    """Time of the last answer, by part of the kind."""
     answered: defaultdict[str, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_LAST))
     )

@@ -61,6 +61,16 @@ def test_the_line_comes_at_ten_times_the_usual_time(monkeypatch, caplog):
     assert said == "no answer for 1 s from another (usually 0.1 s); after 50 s it is told"
 
 
+def test_who_answers_others_meanwhile_is_not_late():
+    kind = waits.WaitKind("", is_shared=True)
+    wait = kind.begin("policy", "policy")
+    wait.began -= 100
+    assert wait.seconds >= 100
+    kind.begin("policy", "policy").end()
+    assert wait.seconds < 50
+    wait.end(answered=False)
+
+
 def test_limits_follow_the_usual_time_and_the_option(monkeypatch):
     kind = waits.WaitKind("")
     assert kind.limit_s() == waits.FIRST_LIMIT_S

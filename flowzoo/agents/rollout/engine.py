@@ -39,7 +39,7 @@ CHUNK = 256
 
 ENDED_WITHIN_S = 10.0
 """Most seconds for calls that are canceled to end."""
-ANSWERS = WaitKind("the command ends with an error")
+ANSWERS = WaitKind("the command ends with an error", is_shared=True)
 """Answers of policies: engines, endpoints and judges."""
 
 Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult]]]

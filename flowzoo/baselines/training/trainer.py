@@ -179,14 +179,14 @@ class Trainer:
             self._set_mark(state.step, {})
             row |= self.iterate(step)
         state.step, state.begun = step, {}
+        self._set_mark(step or -1, dict(row))
         if step == 0 or state.finished or config.evaluates(step):
-            self._set_mark(step if step else -1, dict(row))
             self._check_time("evaluation")
             began = time.perf_counter()
             row |= self.evaluate(step)
             self._spent["evaluation"] = time.perf_counter() - began
-        self._mark = None
         row |= self.call_back(row)
+        self._mark = None
         if state.finished and "eval/scores" not in row:  # a callback ended the run
             row |= self.evaluate(step)
         row |= self.react(row)

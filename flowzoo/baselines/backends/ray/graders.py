@@ -37,7 +37,9 @@ from flowzoo.envs.script import EffectResult, Grade
 from flowzoo.envs.tasks.task import Task
 from flowzoo.waits import WaitKind
 
-EFFECTS = WaitKind("the grader is ended and started again, and its effects are repeated")
+EFFECTS = WaitKind(
+    "the grader is ended and started again, and its effects are repeated", is_shared=True
+)
 """Effects that graders carry out."""
 
 
@@ -152,9 +154,9 @@ class Graders:
             grader = await self._choose()
             self._busy[grader] += 1
             try:
-                actor, limit = self._actors[grader], EFFECTS.limit_s()
+                actor, limit = self._actors[grader], EFFECTS.limit_s(str(grader))
                 end = partial(ray.kill, actor, no_restart=False)
-                with EFFECTS.wait(f"grader {grader}", limit_s=limit, give_up=end):
+                with EFFECTS.wait(f"grader {grader}", str(grader), limit_s=limit, give_up=end):
                     reply = await actor.resolve.remote(self.grading, plan, chunk)
             except RayTaskError as error:  # graders catch their own: this is about the answer
                 raise WorkerError(
