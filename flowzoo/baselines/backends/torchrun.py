@@ -158,6 +158,9 @@ class RankKilledError(FlowzooError, RuntimeError):
 
 def launch(ranks: int, arguments: Sequence[str], stop_within: float) -> int:
     """Run `flowzoo` with `arguments` on `ranks` ranks; status of the first failure, or 0."""
+    # An older torch, which does not read it, waits for 30 s.
+    seconds = math.ceil(stop_within) + _SAVED_S
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(seconds))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -168,7 +171,6 @@ def launch(ranks: int, arguments: Sequence[str], stop_within: float) -> int:
         local_addr="127.0.0.1",
         max_restarts=0,
         monitor_interval=_LOOK_S,
-        shutdown_timeout=math.ceil(stop_within) + _SAVED_S,
     )
     for part in ("agent.server.api", "multiprocessing.api"):  # the ranks say what is to be said
         logging.getLogger(f"torch.distributed.elastic.{part}").setLevel(logging.CRITICAL)
