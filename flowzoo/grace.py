@@ -33,7 +33,7 @@ class StopGrace:
         self._held = 0
 
     @contextmanager
-    def given(self, seconds: float) -> Iterator[None]:
+    def grant(self, seconds: float) -> Iterator[None]:
         """Leave `seconds` for signals that come in the block."""
         self.seconds, self.asked, self.over = seconds, False, False
         try:
@@ -42,7 +42,7 @@ class StopGrace:
             self.finish()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Let the end of the time raise nothing in the block, in which other ranks answer."""
         self._held += 1
         try:
@@ -53,7 +53,7 @@ class StopGrace:
     def interrupts(self, number: int) -> bool:
         """True if a signal that has come ends what is being done; called by its handler."""
         if self._due or self.over:
-            self._due = False  # a timer whose step has ended meanwhile says nothing
+            self._due = False  # after the end of the step it says nothing
             return not self._held and self.seconds > 0
         if self.asked or not self.seconds:
             self.over = False  # a second signal: nothing more is saved
@@ -80,4 +80,4 @@ class StopGrace:
 
 
 GRACE = StopGrace()
-"""That of this process."""
+"""Grace of this process."""

@@ -30,7 +30,7 @@ from flowzoo.errors import FlowzooError
 NAMED_AFTER_S = 60.0
 """Least seconds after which a wait is named, and again after twice, four times... as many."""
 LIMIT_S = 3600.0
-"""Least seconds after which a wait is given up, of kinds without a limit of their own."""
+"""Least seconds after which a wait is given up, of kinds without another limit."""
 FIRST_LIMIT_S = 24 * 3600.0
 """The same before any answer, when the usual time is unknown."""
 _NAMED, _LIMIT = 10, 100
@@ -43,7 +43,7 @@ _log = logging.getLogger("flowzoo")
 
 
 class LateError(FlowzooError, RuntimeError):
-    """What was waited for has not answered within the limit, or a function has not ended."""
+    """No answer came within the limit, or a function did not end."""
 
 
 class _LateCall(KeyboardInterrupt):
@@ -85,7 +85,7 @@ class WaitKind:
     """Waits of one kind, which are compared with each other."""
 
     then: str
-    """What happens at the limit, for the line."""
+    """Consequence of the limit, for the line."""
     floor_s: float = math.inf
     """In place of `NAMED_AFTER_S`, if it is less."""
     line: str = "no answer for {seconds:.0f} s from {names}"
@@ -103,7 +103,7 @@ class WaitKind:
         return statistics.median(self.answered[of]) if self.answered[of] else 0.0
 
     def limit_s(self, of: str = "") -> float:
-        """Seconds after which a wait without a limit of its own is given up."""
+        """Seconds after which a wait without another limit is given up."""
         usual = self.usual_s(of)
         default = max(LIMIT_S, _LIMIT * usual) if usual else FIRST_LIMIT_S
         return LIMITS.wait_s or default
@@ -140,7 +140,7 @@ class WaitKind:
             wait.end(answered)
 
     def tell(self, waits: Iterable[Wait]) -> None:
-        """Name those of `waits` in a line that are due."""
+        """Name in a line the `waits` that are due."""
         due = []
         for wait in waits:
             first = max(min(self.floor_s, NAMED_AFTER_S), _NAMED * self.usual_s(wait.of))
@@ -166,9 +166,9 @@ class Limits:
     """The user's limits of this process, in seconds; 0: the defaults."""
 
     wait_s: float = 0.0
-    """Of an answer."""
+    """Limit of an answer."""
     function_s: float = 0.0
-    """Of a call of a user's function."""
+    """Limit of a call of a user's function."""
     abandoned: bool = False
     """True if a thread was given up, for which the end of the process must not wait."""
 
@@ -243,7 +243,7 @@ def _end_call(wait: Wait, thread: int) -> None:
 
 def _raise_late(number: int, frame: object) -> None:
     wait = _calls.get(threading.get_ident())
-    if wait is not None and wait.seconds >= wait.limit_s:  # else the call has ended meanwhile
+    if wait is not None and wait.seconds >= wait.limit_s:  # else the call has just ended
         raise _LateCall
 
 

@@ -128,7 +128,7 @@ class FullyShardedDataParallel(DataParallel):
 
 @contextmanager
 def _waiting() -> Iterator[None]:
-    with GRACE.held(), RANKS.wait("the other ranks", limit_s=LIMITS.wait_s or WAIT_S):
+    with GRACE.hold(), RANKS.wait("the other ranks", limit_s=LIMITS.wait_s or WAIT_S):
         yield
 
 

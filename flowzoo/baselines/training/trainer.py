@@ -64,7 +64,7 @@ gone for longer than one start."""
 
 
 class RunMark(NamedTuple):
-    """What a step that is dropped puts back: the weights are as they were."""
+    """State that a dropped step puts back; the weights are as they were."""
 
     step: int
     """Step of the weights."""
@@ -101,7 +101,7 @@ class Trainer:
         self._warned: set[str] = set()
         self._losses = 0
         self._mark: RunMark | None = None
-        """Where a checkpoint can be made in the middle of a step."""
+        """State for a checkpoint in the middle of a step; None: none can be made."""
         self._spent: dict[str, float] = {}
         """Seconds of the last update and of the last evaluation."""
 
@@ -111,7 +111,7 @@ class Trainer:
         """Run to the last step and return the summary; `on_step` sees every row of metrics."""
         started = time.perf_counter() - self.run.state.seconds
         try:
-            with GRACE.given(self.run.config.stop_within):
+            with GRACE.grant(self.run.config.stop_within):
                 self._go_on(started, on_step)
             summary = self.summary()
             if self.run.config.swap_probe:
@@ -140,7 +140,7 @@ class Trainer:
             raise KeyboardInterrupt from stop
 
     def _stop_if_asked(self, row: MetricRow) -> None:
-        """End the run with a checkpoint if a signal has come to any rank."""
+        """End the run with a checkpoint if any rank has received a signal."""
         state = self.run.state
         if state.finished or not any(self.run.backend.each(lambda: GRACE.asked)):
             return
