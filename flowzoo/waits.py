@@ -162,7 +162,7 @@ class WaitKind:
 
 
 @dataclass
-class Limits:
+class WaitLimits:
     """The user's limits of this process, in seconds; 0: the defaults."""
 
     wait_s: float = 0.0
@@ -177,7 +177,7 @@ class Limits:
         self.wait_s, self.function_s = wait_s, function_s
 
 
-LIMITS = Limits()
+LIMITS = WaitLimits()
 """Limits of this process."""
 FUNCTIONS = WaitKind(
     "it is ended (--function-limit), or by Ctrl-C", line="{names} has run for {seconds:.0f} s"
