@@ -7,6 +7,7 @@ does: 0 of a command that only prints, else 1, since its work is not done.
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import errno
 import importlib
@@ -17,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
+from typing import NoReturn
 
 from flowzoo.commands.progress.redaction import finish_files, redact_files
 from flowzoo.commands.progress.stopping import STOP, kept_by
@@ -24,6 +26,7 @@ from flowzoo.errors import DataError, ExitError, FlowzooError, missing_module
 from flowzoo.functions import call_contained
 from flowzoo.provenance import error_line, redact, usable_cores
 from flowzoo.start import is_command
+from flowzoo.waits import LIMITS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk or quota, which the user can fix: one line, no traceback."""
@@ -58,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 redact_files()
             status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
+            if LIMITS.abandoned and argv is None:
+                end_without_threads(status)
             return status
         except BrokenPipeError:
             # Python flushes stdout once more at exit; give it somewhere to write.
@@ -72,6 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return STOP.status
         finally:
             finish_files()
+
+
+def end_without_threads(status: int) -> NoReturn:
+    """End the process, which would wait for threads that do not answer."""
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def fill_streams() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from flowzoo.errors import DataError, SaveError, UsageError
+from flowzoo.waits import LOCKS
 
 JsonRow = TypeVar("JsonRow")
 
@@ -74,7 +75,8 @@ def lock_folder(folder: Path, activity: str) -> TextIO:
     with writing(folder / ".lock"):
         file = (folder / ".lock").open("a", encoding="utf-8")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with LOCKS.wait(f"the file system of {folder}"):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         # Some file systems have no locks, which is no other process.

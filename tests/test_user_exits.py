@@ -222,9 +222,9 @@ def callback(step):
 """
 WATCHING = """
 import sys
-from flowzoo import watched
+from flowzoo import waits
 from flowzoo.cli import main
-watched.LONG_S = 0.5
+waits.NAMED_AFTER_S = 0.5
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -246,7 +246,7 @@ def test_a_function_that_runs_long_is_named_and_its_output_is_not_the_commands(t
     assert json.loads(done.stdout)["steps"] == 1
     assert "said by the reward" in done.stderr
     assert "said by the callback" in done.stderr
-    line = r"--reward slow.py:reward of problem math/train/0/\S+ has run for [123] s: if"
+    line = r"--reward slow.py:reward of problem math/train/0/\S+ has run for [123] s"
     assert re.search(line, done.stderr)
     assert "episode_reward" not in done.stderr
 

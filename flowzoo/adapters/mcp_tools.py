@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from mcp.types import (
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.children import inherited, keeper_command
+from flowzoo.waits import Wait, WaitKind
 
 MOST_TOOLS = 128
 """Most tools of a server, and most pages that it may list them on."""
@@ -43,6 +45,7 @@ MOST_RESULT = 2**20
 MOST_MESSAGE = 2**22
 """Most bytes of a message of a server, which is a line; a longer one ends it."""
 _START_S = 30.0
+_ANSWERS = WaitKind("the call fails, and the run with it", 10.0)
 T = TypeVar("T")
 
 
@@ -86,7 +89,8 @@ class _Server:
     def session(self) -> ClientSession:
         """The session, once the server has answered."""
         try:
-            return self._session.result(2 * _START_S)
+            with self._waiting(_START_S):
+                return self._session.result(2 * _START_S)
         except Exception as error:
             self.over = True
             raise _fault(self._command, f"did not start: {error!r:.300}") from error
@@ -95,7 +99,8 @@ class _Server:
         """The result of a coroutine on the session's loop, which is canceled when it is late."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result(seconds)
+            with self._waiting(seconds):
+                return future.result(seconds)
         except MCPError as error:
             if error.code != CONNECTION_CLOSED:
                 raise
@@ -106,6 +111,10 @@ class _Server:
             raise _fault(self._command, late) from error
         finally:
             future.cancel()
+
+    def _waiting(self, seconds: float) -> AbstractContextManager[Wait]:
+        name = f"the MCP server {' '.join(self._command)}"
+        return _ANSWERS.wait(name, name, limit_s=seconds)
 
     def close(self) -> None:
         """End the server."""

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.errors import DataError, SaveError
+from flowzoo.waits import LOCKS
+
+LOCKED_S = 60.0
+"""Most seconds for the lock of the file, which another process may hold."""
 
 
 class AnswerCache:
@@ -23,7 +27,7 @@ class AnswerCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = sqlite3.connect(
-                path, timeout=60, isolation_level=None, check_same_thread=False
+                path, timeout=LOCKED_S, isolation_level=None, check_same_thread=False
             )
         except (OSError, sqlite3.OperationalError) as error:
             raise SaveError(f"{path} cannot be opened as a cache of answers: {error}") from error
@@ -45,7 +49,8 @@ class AnswerCache:
 
     def _execute(self, query: str, *values: bytes | str) -> sqlite3.Cursor:
         try:
-            return self._file.execute(query, values)
+            with LOCKS.wait(f"the lock of {self.path}", limit_s=LOCKED_S):
+                return self._file.execute(query, values)
         except sqlite3.OperationalError as error:
             raise SaveError(f"{self.path} cannot be read or written: {error}") from error
         except sqlite3.DatabaseError as error:

@@ -30,6 +30,7 @@ class HumanPolicy:
 
     batching: Batching = "stream"
     counts_tokens = False
+    is_person = True
 
     def __init__(self, name: str = "human") -> None:
         self.name = name

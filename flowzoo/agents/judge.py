@@ -14,6 +14,7 @@ from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.functions import call_noted
+from flowzoo.waits import function_call
 
 JUDGE_SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
 """Sampling of a judge: greedy, with room to explain."""
@@ -130,12 +131,14 @@ class FunctionJudge:
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order."""
-        return [
-            Completion(
-                call_noted(self._function, "the judge", list(request.messages)), finish="scripted"
-            )
-            for request in requests
-        ]
+        with function_call("the judge"):
+            return [
+                Completion(
+                    call_noted(self._function, "the judge", list(request.messages)),
+                    finish="scripted",
+                )
+                for request in requests
+            ]
 
     async def close(self) -> None:
         """No-op."""

@@ -74,7 +74,7 @@ def run(options: Options) -> int:
     check_settings(settings)
     if settings.backend == "torchrun":
         if "RANK" not in os.environ:
-            return start_ranks(settings.ranks)
+            return start_ranks(settings)
         if os.environ["RANK"] != "0":  # without output
             STOP.quiet = True
             logging.getLogger("flowzoo").setLevel(logging.ERROR)
@@ -160,14 +160,14 @@ def print_deviations(options: Options) -> None:
     )
 
 
-def start_ranks(ranks: int) -> int:
-    """Run this command on `ranks` local ranks; return the status of the first failed one."""
+def start_ranks(settings: TrainConfig) -> int:
+    """Run this command on local ranks; return the status of the first failed one."""
     from flowzoo.baselines.backends.torchrun import launch
 
     STOP.quiet = True  # the ranks print it
-    cores = int(os.environ["OMP_NUM_THREADS"])
+    cores, ranks = int(os.environ["OMP_NUM_THREADS"]), settings.ranks
     os.environ["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
-    return launch(ranks, sys.argv[1:])
+    return launch(ranks, sys.argv[1:], settings.stop_within)
 
 
 def thaw() -> None:

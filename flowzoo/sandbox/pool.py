@@ -26,12 +26,14 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import IO, Final, Literal, NoReturn
 
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.provenance import usable_cores
+from flowzoo.waits import Wait, WaitKind
 
 JobStatus = Literal["ok", "timeout", "memory", "crashed"]
 Handler = Callable[[bytes], bytes]
@@ -39,6 +41,11 @@ Handler = Callable[[bytes], bytes]
 # Wall-clock limit of a job in deadlines, regardless of its CPU time.
 MOST_WALL: Final = 10
 LONGEST: Final = 2**26  # most bytes of a job and of its value
+READY_S: Final = 300.0
+"""Most seconds for a worker to import what its jobs need."""
+SLACK_S: Final = 20.0
+"""Seconds after the deadline of a job after which its worker, which hangs, is replaced."""
+_ANSWERS: Final = WaitKind("the worker is ended, and its job repeated once", 10.0)
 _OK, _TIMEOUT, _MEMORY, _CRASHED = range(4)
 _STATUSES: Final[tuple[JobStatus, ...]] = ("ok", "timeout", "memory", "crashed")
 _JOB: Final = struct.Struct("<dI")  # deadline in seconds, bytes of the job
@@ -237,15 +244,21 @@ class _Worker:
         assert stdin is not None
         assert stdout is not None
         if not self.is_ready:
-            first = _read_reply(stdout)
+            with self._waiting(READY_S):
+                first = _read_reply(stdout)
             if first is None or first.status != "ok":
                 reason = first.value.decode() if first else "the process died"
                 raise PoolError(f"{self.title}: no worker can be started: {reason}")
             self.is_ready = True
-        with contextlib.suppress(OSError):
-            stdin.write(_JOB.pack(deadline, len(job)) + job)
-            stdin.flush()
-        return _read_reply(stdout)
+        with self._waiting(MOST_WALL * deadline + SLACK_S):
+            with contextlib.suppress(OSError):
+                stdin.write(_JOB.pack(deadline, len(job)) + job)
+                stdin.flush()
+            return _read_reply(stdout)
+
+    def _waiting(self, limit_s: float) -> AbstractContextManager[Wait]:
+        # A worker that is stopped reads and writes nothing: its end, at the limit, ends the pipes.
+        return _ANSWERS.wait(self.title, self.title, limit_s=limit_s, give_up=self.process.kill)
 
     def close(self) -> None:
         self.process.kill()

@@ -13,8 +13,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -31,9 +32,15 @@ from flowzoo.errors import UsageError
 from flowzoo.functions import exit_error
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import usable_cores
+from flowzoo.waits import LIMITS, LateError, WaitKind
 
 CHUNK = 256
 """Effects graded in one go."""
+
+ENDED_WITHIN_S = 10.0
+"""Most seconds for calls that are canceled to end."""
+ANSWERS = WaitKind("the command ends with an error", is_shared=True)
+"""Answers of policies: engines, endpoints and judges."""
 
 Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult]]]
 """Carries effects of a task out, off the loop; returns results in order, as `resolve` does."""
@@ -309,8 +316,17 @@ class RolloutEngine:
                 queue.clear()
 
     async def _generate(self, policy: Policy, batch: Sequence[PendingRequest]) -> None:
+        name, limit = f"policy {policy.name!r}", ANSWERS.limit_s(policy.name)
+        late = LateError(
+            f"{name} has not answered in {limit:.0f} s: what was saved before is whole, and the "
+            "same command goes on from it"
+        )
+        loop = asyncio.get_running_loop()
+        give_up = partial(loop.call_soon_threadsafe, self._give_up, late)
         try:
-            completions = await policy.generate([waiting.request for waiting in batch])
+            waiting = ANSWERS.wait(name, policy.name, limit_s=limit, give_up=give_up)
+            with nullcontext() if getattr(policy, "is_person", False) else waiting:
+                completions = await policy.generate([waiting.request for waiting in batch])
         except (Exception, asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -331,7 +347,13 @@ class RolloutEngine:
         """Cancel the calls of policies and graders that are under way, and wait for their end."""
         for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=ENDED_WITHIN_S)
+
+    def _give_up(self, late: LateError) -> None:
+        LIMITS.abandoned = True
+        self.error = self.error or late
+        self.wake.set()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -20,8 +21,12 @@ from flowzoo.aliases import Floats, T
 from flowzoo.baselines.learner.hidden_states import layers_of
 from flowzoo.baselines.learner.learner_group import ENTRY, LearnerGroup, add_entry
 from flowzoo.errors import FlowzooError
+from flowzoo.grace import GRACE
+from flowzoo.waits import LIMITS, WaitKind
 
-WAIT = timedelta(hours=2)  # time limit for a rank that neither answers nor dies
+WAIT_S = 7200.0  # time limit for a rank that neither answers nor dies, in seconds
+RANKS = WaitKind("the run ends; its last checkpoint is kept")
+"""Answers of ranks."""
 
 
 class RankError(FlowzooError, RuntimeError):
@@ -48,7 +53,8 @@ class DataParallel(LearnerGroup):
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add up gradients; a parameter without a gradient on any rank stays without."""
         there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
-        distributed.all_reduce(there, distributed.ReduceOp.MAX)
+        with _waiting():
+            distributed.all_reduce(there, distributed.ReduceOp.MAX)
         some = [p for p, any_rank in zip(parameters, there.tolist(), strict=True) if any_rank]
         for parameter in some:
             if parameter.grad is None:
@@ -64,7 +70,8 @@ class DataParallel(LearnerGroup):
         """Gather pickled values with torch.distributed."""
         values: list[T | None] = [None] * self.world
         try:
-            distributed.all_gather_object(values, value)
+            with _waiting():
+                distributed.all_gather_object(values, value)
         except RuntimeError as error:
             raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
         return cast("list[T]", values)
@@ -119,11 +126,19 @@ class FullyShardedDataParallel(DataParallel):
         return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
+@contextmanager
+def _waiting() -> Iterator[None]:
+    with GRACE.hold(), RANKS.wait("the other ranks", limit_s=LIMITS.wait_s or WAIT_S):
+        yield
+
+
 def join_ranks(host: str, shard: str, *, cuda: bool, **options: Any) -> DataParallel:
     """Join the process group of the ranks that meet at `host`; the learner group of this rank."""
     if host in ("127.0.0.1", "localhost"):
         # Else gloo looks up the host's name, which need not lead anywhere.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     kinds = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    distributed.init_process_group(kinds, timeout=WAIT, **options)
+    limit = timedelta(seconds=LIMITS.wait_s or WAIT_S)
+    with _waiting():
+        distributed.init_process_group(kinds, timeout=limit, **options)
     return FullyShardedDataParallel() if shard == "full" else DataParallel()

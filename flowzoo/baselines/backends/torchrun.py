@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -32,6 +33,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.functions import call_contained
+from flowzoo.grace import GRACE, StepDroppedError
 
 logger = logging.getLogger("flowzoo")
 CLOSE_S = 20.0  # time limit for a rank that ends to deliver its messages, in seconds
@@ -99,7 +101,13 @@ class TorchrunBackend(RunBackend):
         """Results are pickled."""
         result, failed = None, None
         try:
+            if GRACE.over:
+                raise StepDroppedError
             result = call_contained(work, f"rank {self.rank}")
+        except KeyboardInterrupt:
+            if not GRACE.over:
+                raise
+            failed = StepDroppedError()
         except Exception as error:
             failed = error
         failure = None if failed is None else serialize_error(f"rank {self.rank}", failed)
@@ -141,14 +149,18 @@ def leave(seconds: float) -> bool:
 
 
 _LOOK_S = 0.1
+_SAVED_S = 120  # time for the checkpoint of a signal, in seconds
 
 
 class RankKilledError(FlowzooError, RuntimeError):
     """A rank was ended by a signal, without a message."""
 
 
-def launch(ranks: int, arguments: Sequence[str]) -> int:
+def launch(ranks: int, arguments: Sequence[str], stop_within: float) -> int:
     """Run `flowzoo` with `arguments` on `ranks` ranks; status of the first failure, or 0."""
+    # An older torch, which does not read it, waits for 30 s.
+    seconds = math.ceil(stop_within) + _SAVED_S
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(seconds))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

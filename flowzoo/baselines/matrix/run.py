@@ -17,7 +17,7 @@ from flowzoo.errors import DataError, UsageError
 POLL_S = 0.5
 MIN_FORKED_RUNS = 2
 """Number of runs from which on one process that imports for all of them saves time."""
-GRACE_S = 10.0  # seconds between the interrupt and the kill of a worker
+GRACE_S = 40.0  # seconds between the interrupt and the kill of a worker
 
 
 def training_jobs(matrix: Matrix, out: Path) -> list[TrainingJob]:

@@ -78,16 +78,17 @@ def save(
     texts: Mapping[str, str] | None = None,
     marks: Mapping[str, Mark] | None = None,
     backend: RunBackend | None = None,
+    again: bool = False,
 ) -> Path:
     """Write the checkpoint of `step`, then remove the ones that `keep` drops.
 
     `learners` and `tokenizers` are by policy; `models` has what every policy began with, frozen
     ones too; `texts` are further files by name, `marks` the present marks of the run's growing
-    files. Every rank must call it.
+    files. With `again` it takes the place of one of the same step. Every rank must call it.
     """
     root, backend = Path(root), backend or RunBackend()
     target = root / f"step-{step:08d}"
-    backend.once(lambda: _check_names(target, learners))
+    backend.once(lambda: _check_names(target, learners, again))
     manifest = {
         "step": step,
         "score": score,
@@ -112,6 +113,8 @@ def save(
         _check_shared(partial, seen)
         _write(partial, tokenizers or {}, texts or {}, manifest)
         # Renamed once all of it is on disk, so that a folder `step-*` is always complete.
+        if target.exists():
+            _remove(target)
         os.rename(partial, target)
         _sync(root)
 
@@ -180,8 +183,8 @@ def recover(
     return info, [damage for _, damage in damaged]
 
 
-def _check_names(target: Path, learners: Mapping[str, LearnerProtocol]) -> None:
-    if target.exists():
+def _check_names(target: Path, learners: Mapping[str, LearnerProtocol], again: bool) -> None:
+    if target.exists() and not again:
         raise UsageError(
             f"{target} exists already: resume from it, or choose another folder for a new run."
         )
@@ -250,10 +253,14 @@ def prune(root: Path, keep: CheckpointRetention) -> None:
         paths |= {info.path for info in infos if info.step % keep.every == 0}
     for info in infos:
         if info.path not in paths:
-            # Renamed first: a kill during the removal must not leave a torn `step-*`.
-            doomed = root / f"{PARTIAL}removed-{info.path.name}"
-            os.rename(info.path, doomed)
-            shutil.rmtree(doomed)
+            _remove(info.path)
+
+
+def _remove(path: Path) -> None:
+    # Renamed first: a kill during the removal must not leave a torn `step-*`.
+    doomed = path.with_name(f"{PARTIAL}removed-{path.name}")
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
 
 
 def seed_random(seed: int) -> None:

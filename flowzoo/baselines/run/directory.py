@@ -60,7 +60,7 @@ _MAY_CHANGE = (
     "out", "steps", "stop_at", "stop_patience", "on_collapse", "alert", "schedule_steps",
     "threads", "wandb", "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers",
     "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_calls", "sync_check_every",
-    "max_logp_gap",
+    "max_logp_gap", "stop_within", "wait_limit", "function_limit",
 )  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 

@@ -23,7 +23,7 @@ from flowzoo.errors import UsageError
 from flowzoo.functions import FunctionSetting, call_noted
 from flowzoo.permission import PERMISSION
 from flowzoo.provenance import redact
-from flowzoo.watched import WATCHED
+from flowzoo.waits import function_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class Hook(FunctionSetting):
     def call(self, *given: object, of: str = "") -> Any:
         """Call the function; errors get a note with its name and `of`, its subject."""
         name = f"{self.setting} {self.name}{of}"
-        with WATCHED.call(name):
+        with function_call(name):
             return call_noted(self.function, name, *given)
 
     def wrong(self, expected: str, got: object, of: str = "") -> UsageError:

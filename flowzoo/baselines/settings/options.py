@@ -143,6 +143,15 @@ class RunSettings(ProcessOptions, WorkflowOptions):
     callback: tuple[str, ...] = ()
     """Functions to call after every step, as module:function or file.py:function; see
     docs/hooks.md."""
+    stop_within: NonNegative[float] = 20.0
+    """Seconds for the step to end after a first Ctrl-C or SIGTERM; a longer one is dropped. Either
+    way a checkpoint is made (docs/waits.md). 0: the run ends at once, without one."""
+    wait_limit: NonNegative[float] = 0.0
+    """Seconds for an answer of an engine, endpoint, judge, rollout worker, grader or learner rank;
+    0: by what is usual (docs/waits.md)."""
+    function_limit: NonNegative[float] = 0.0
+    """Seconds for a call of your own function (reward, credit, advantage, loss, callback, judge,
+    tool), which is then ended with an error; 0: no limit."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from flowzoo.baselines.training.train_state import RunState
 from flowzoo.envs import Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.functions import load_class
+from flowzoo.waits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def start_run(
         accept_base: go on although the model that the run began with has changed.
     """
     prepare_process(settings.threads)
+    LIMITS.put(settings.wait_limit, settings.function_limit)
     earlier = None if restart else earlier_run(settings.directory)
     plan = resolve(settings, earlier.settings if earlier else None)
     reopen = partial(start_run, settings, accept_base=accept_base)

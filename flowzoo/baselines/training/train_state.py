@@ -53,6 +53,10 @@ class RunState:
         """Follows the evaluations up to it."""
         self.halted = ""
         """Reason why a callback, or a fall, ended the run, or empty."""
+        self.begun: MetricRow = {}
+        """Row of a step whose update is done and whose evaluation was dropped, or empty."""
+        self.saved = -1
+        """Step of the last checkpoint; -1: none."""
 
     @property
     def finished(self) -> bool:
@@ -79,7 +83,7 @@ class RunState:
         config, budget = self._config, self._config.token_budget
         spent = 0 < budget <= self.tokens and self.step >= 0
         stopped = bool(self.halted or stop_reason(rows, config))
-        return self.step >= config.steps or spent or stopped
+        return not self.begun and (self.step >= config.steps or spent or stopped)
 
     def summary(self, plan: RunPlan, protocol: Mapping[str, object]) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
@@ -128,6 +132,7 @@ class RunState:
                 "cursor": self.stream.cursor,
                 "baselines": self.means.state_dict(),
                 "halted": self.halted,
+                "begun": self.begun,
                 "config": asdict(config),
             },
             score=score,
@@ -136,7 +141,9 @@ class RunState:
             texts={async_rollouts.FILE: async_rollouts.to_text(sampled)} if sampled else {},
             marks=backend.once(run.marks),
             backend=backend,
+            again=step == self.saved,
         )
+        self.saved = step
 
     def resume(
         self, run: RunDirectory | RunFollower, backend: RunBackend
@@ -145,7 +152,8 @@ class RunState:
         sampled: list[async_rollouts.SampledStep] = []
         info, damaged = checkpoint.recover(run.checkpoints, self.learners, backend)
         if info is not None:
-            self.step = info.step
+            self.begun = info.state.get("begun", {})
+            self.saved, self.step = info.step, info.step - bool(self.begun)
             self.tokens = info.state["tokens"]
             self.seconds = info.state["seconds"]
             self.stream.cursor = info.state["cursor"]

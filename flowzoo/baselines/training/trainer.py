@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.agents.policy_map import role_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import MetricRow
-from flowzoo.baselines.advantages.compute import Advantages
+from flowzoo.baselines.advantages.compute import Advantages, RunningMean
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
@@ -28,6 +28,7 @@ from flowzoo.baselines.diagnostics.swap import SwapRow
 from flowzoo.baselines.diagnostics.watch import EVENTS, ROLLBACK, FallAlarm
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.checkpoint import random_state
 from flowzoo.baselines.run.directory import RowKey, row_key
 from flowzoo.baselines.run.manifest import by_score, checkpoints, first_intact
 from flowzoo.baselines.settings.config import TrainConfig
@@ -49,6 +50,7 @@ from flowzoo.baselines.training.metrics import (
 )
 from flowzoo.envs import Call
 from flowzoo.errors import DataError, FlowzooError, UsageError
+from flowzoo.grace import GRACE, StepDroppedError
 
 logger = logging.getLogger("flowzoo")
 
@@ -59,6 +61,19 @@ SLOWER = 0.25
 AGAIN_S = 20.0
 """Seconds before learners that were lost during their start are started again: a preempted node is
 gone for longer than one start."""
+
+
+class RunMark(NamedTuple):
+    """State that a dropped step puts back; the weights are as they were."""
+
+    step: int
+    """Step of the weights."""
+    begun: MetricRow
+    """See `RunState.begun`."""
+    tokens: int
+    cursor: int
+    means: RunningMean
+    random: Mapping[str, Any]
 
 
 class JudgedBatch(NamedTuple):
@@ -85,12 +100,28 @@ class Trainer:
         """The open run; another one after its learners were lost."""
         self._warned: set[str] = set()
         self._losses = 0
+        self._mark: RunMark | None = None
+        """State for a checkpoint in the middle of a step; None: none can be made."""
+        self._spent: dict[str, float] = {}
+        """Seconds of the last update and of the last evaluation."""
 
     # -- the loop ------------------------------------------------------------------------------
 
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step and return the summary; `on_step` sees every row of metrics."""
         started = time.perf_counter() - self.run.state.seconds
+        try:
+            with GRACE.grant(self.run.config.stop_within):
+                self._go_on(started, on_step)
+            summary = self.summary()
+            if self.run.config.swap_probe:
+                summary["swaps"] = self.swaps()
+        finally:
+            self.close()
+        self.run.directory.save_summary(summary)
+        return summary
+
+    def _go_on(self, started: float, on_step: Callable[[MetricRow], None]) -> None:
         try:
             while not self.run.state.finished:
                 try:
@@ -101,23 +132,61 @@ class Trainer:
                     started = time.perf_counter() - self.run.state.seconds
                 else:
                     on_step(row)
-            summary = self.summary()
-            if self.run.config.swap_probe:
-                summary["swaps"] = self.swaps()
-        finally:
-            self.close()
-        self.run.directory.save_summary(summary)
-        return summary
+                    self._stop_if_asked(row)
+        except (KeyboardInterrupt, StepDroppedError) as stop:
+            if GRACE.over or isinstance(stop, StepDroppedError):
+                GRACE.finish()
+                self._save_mark()
+            raise KeyboardInterrupt from stop
+
+    def _stop_if_asked(self, row: MetricRow) -> None:
+        """End the run with a checkpoint if any rank has received a signal."""
+        state = self.run.state
+        if state.finished or not any(self.run.backend.each(lambda: GRACE.asked)):
+            return
+        if state.saved != state.step:
+            self.save(state.step, None if ROLLBACK in row else row.get("eval/reward/mean"))
+        raise KeyboardInterrupt
+
+    def _check_time(self, part: str) -> None:
+        """Drop the step if a signal has left less time than its next part took last."""
+        needed = self._spent.get(part, 0.0)
+        if any(self.run.backend.each(lambda: GRACE.is_short(needed))):
+            raise StepDroppedError(f"a signal has come, and {part} takes longer than is left")
+
+    def _set_mark(self, step: int, begun: MetricRow) -> None:
+        state = self.run.state
+        # Batches that are sampled ahead cannot be dropped: they have the weights of their time.
+        self._mark = None
+        if step >= 0 and not self.run.config.max_staleness:
+            self._mark = RunMark(
+                step, begun, state.tokens, state.stream.cursor, state.means.copy(), random_state()
+            )
+
+    def _save_mark(self) -> None:
+        run, mark = self.run, self._mark
+        if mark is None or mark.step == run.state.saved:
+            return
+        run.state.begun, run.state.tokens = mark.begun, mark.tokens
+        run.state.stream.cursor, run.state.means = mark.cursor, mark.means
+        checkpoint.set_random_state(mark.random)
+        run.state.save(run.directory, run.backend, mark.step, None, ())
 
     def _advance(self, step: int, started: float) -> MetricRow:
         run, state, config = self.run, self.run.state, self.run.config
-        row: MetricRow = {"step": step}
-        if step > 0:
+        row: MetricRow = state.begun or {"step": step}
+        if step > 0 and not state.begun:
+            self._set_mark(state.step, {})
             row |= self.iterate(step)
-        state.step = step
+        state.step, state.begun = step, {}
+        self._set_mark(step or -1, dict(row))
         if step == 0 or state.finished or config.evaluates(step):
+            self._check_time("evaluation")
+            began = time.perf_counter()
             row |= self.evaluate(step)
+            self._spent["evaluation"] = time.perf_counter() - began
         row |= self.call_back(row)
+        self._mark = None
         if state.finished and "eval/scores" not in row:  # a callback ended the run
             row |= self.evaluate(step)
         row |= self.react(row)
@@ -145,6 +214,8 @@ class Trainer:
         run.engines.before_learning()
         sampled_at = time.perf_counter()
         judged, row = self._judge(step, batch)
+        self._check_time("update")
+        self._mark = None
         row |= self._learn(step, judged)
         learned_at = time.perf_counter()
         if run.batches.lone:  # an engine has weights of one version
@@ -152,6 +223,7 @@ class Trainer:
         idle_at = time.perf_counter()
         row |= run.engines.sync(step % config.probe_distance == 0)
         row |= run.backend.publish(run.learners)
+        self._spent["update"] = time.perf_counter() - sampled_at
         tokens = self._count_tokens(judged.sampled, row)
         row["time/rollout"], row["time/learn"] = batch.seconds, learned_at - sampled_at
         if config.max_staleness:
@@ -360,6 +432,8 @@ class Trainer:
         run = self.run
         # Batches under way are part of the checkpoint, so they must be complete.
         run.batches.settle()
+        if GRACE.asked:  # the step has ended in time
+            GRACE.finish()
         run.state.save(run.directory, run.backend, step, score, run.batches.ready)
         self._losses = 0
 

@@ -11,12 +11,14 @@ from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
 from flowzoo.envs.episode.effects import PendingEffect, resolve
 from flowzoo.envs.script import EffectResult
+from flowzoo.waits import LIMITS
 
 
 class RunGrader:
     """Resolves the effects of a `RolloutSpec`'s scripts; see `Grader`."""
 
     def __init__(self, config: TrainConfig) -> None:
+        LIMITS.put(config.wait_limit, config.function_limit)
         self._workflow = with_prompts(config)[0]
         self._curriculum = Curriculum(self._workflow, read_stages(config.curriculum))
 

@@ -13,6 +13,7 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.factories import make_learners
 from flowzoo.baselines.training.plan import resolve
+from flowzoo.waits import LIMITS
 
 
 def open_learners(
@@ -25,6 +26,7 @@ def open_learners(
     # `device` is the driver's, which does not learn.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+    LIMITS.put(config.wait_limit, config.function_limit)
     # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
     models = policy_models(config, plan.models, plan.workflow.task.name, began)

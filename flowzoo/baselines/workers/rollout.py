@@ -23,6 +23,7 @@ from flowzoo.baselines.training.evaluation import evaluation_sampler, sample_job
 from flowzoo.baselines.training.factories import make_sampler, open_replica, samplings
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.seeding import key_int
+from flowzoo.waits import LIMITS
 
 
 class RunPlayer:
@@ -40,6 +41,7 @@ class RunPlayer:
         # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        LIMITS.put(config.wait_limit, config.function_limit)
         self._config, self._graders = config, graders
         self._plan = run = resolve(config)
         models = policy_models(config, run.models, run.workflow.task.name, began)

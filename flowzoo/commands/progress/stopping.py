@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: end a command immediately and print what is saved."""
+"""Ctrl-C and SIGTERM: end a command, a run after a checkpoint, and print what is saved."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flowzoo.grace import GRACE
 from flowzoo.start import end_at_once
 
 _AGAIN_S = 0.02
@@ -17,7 +18,10 @@ _AGAIN_S = 0.02
 
 
 class StopSignals:
-    """Context manager in which both signals raise KeyboardInterrupt in the main thread."""
+    """Context manager in which both signals raise KeyboardInterrupt in the main thread.
+
+    In a run the first one leaves it some seconds; see `flowzoo.grace`.
+    """
 
     # Also while asyncio runs, whose handler would wait for a batch of replies.
 
@@ -65,8 +69,11 @@ class StopSignals:
         return 128 + (self.number or signal.SIGINT)
 
     def _stop(self, number: int, frame: object) -> None:
-        self.number = self.number or number
-        raise KeyboardInterrupt
+        first, self.number = not self.number, self.number or number
+        if GRACE.interrupts(number):
+            raise KeyboardInterrupt
+        if first and not self.quiet:  # not through Python's stream, which may be in use
+            os.write(sys.stderr.fileno(), _asked_line(number).encode())
 
     def _unraisable(self, unraisable: Any) -> None:
         # A finalizer cannot raise, so its interruption is raised a little later.
@@ -76,6 +83,13 @@ class StopSignals:
             again.start()
         else:
             self._hook(unraisable)
+
+
+def _asked_line(number: int) -> str:
+    return (
+        f"\n{signal.Signals(number).name}: the run ends with a checkpoint, after this step or in "
+        f"{GRACE.seconds:g} s (--stop-within); a second signal ends it at once\n"
+    )
 
 
 STOP = StopSignals()

@@ -24,6 +24,7 @@ from flowzoo.envs.script import (
 from flowzoo.envs.tasks.task import Problem, Task, call_named, call_task
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import UsageError
+from flowzoo.waits import function_call
 
 PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
@@ -55,7 +56,8 @@ def _judge(judge: JudgeFunction | None, problem: Problem, effect: Judge) -> Judg
             "from a chat to a reply, or in rollouts a policy for `judge` (--policy judge=POLICY)"
         )
     name = f"the judge of problem {problem.id}{_caller(effect)}"
-    reply = call_named(name, partial(judge, judge_messages(effect, problem.text)))
+    with function_call(name):
+        reply = call_named(name, partial(judge, judge_messages(effect, problem.text)))
     if not isinstance(reply, str):
         description = f"{type(reply).__name__} {reply!r:.60}"
         raise UsageError(f"{name}: `judge` must return a str, got {description}")
@@ -68,7 +70,8 @@ def _caller(effect: Judge | UseTool) -> str:
 
 def _use_tool(problem: Problem, effect: UseTool) -> ToolResult:
     name = f"tool {effect.call.name} of problem {problem.id}{_caller(effect)}"
-    texts = call_named(name, lambda: list(effect.source.use([effect.call])))
+    with function_call(name):
+        texts = call_named(name, lambda: list(effect.source.use([effect.call])))
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise UsageError(
             f"{name}: `use` of {effect.source!r:.100} must return one str per call: {texts!r:.100}"

@@ -22,7 +22,7 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.functions import FunctionSetting, call_contained, call_noted
-from flowzoo.watched import WATCHED
+from flowzoo.waits import function_call
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
@@ -85,7 +85,7 @@ def function_name(function: object) -> str:
 
 def user_number(function: Callable[..., object], name: str, *given: object) -> float:
     """The value of a user's function, a finite number."""
-    with WATCHED.call(name):
+    with function_call(name):
         value = call_contained(function, name, *given)
     if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"

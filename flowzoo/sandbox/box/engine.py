@@ -20,11 +20,13 @@ from flowzoo.sandbox.box.job import ProgramJob
 from flowzoo.sandbox.box.run import run_program
 from flowzoo.sandbox.judge import settle
 from flowzoo.sandbox.program import Case, Verdict
+from flowzoo.waits import WaitKind
 
 _log = logging.getLogger(__name__)
 
 TRIES = 2  # most boxes that are tried for a program
 CLOSE_SECONDS = 30.0  # seconds that `close` waits for the engine's thread
+_PROGRAMS = WaitKind("at its limits, and then another box's, it is given up without a verdict (SE)")
 
 # Selects a backend and adds its first box to the set.
 Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
@@ -244,7 +246,10 @@ class SandboxEngine:
         while failures < TRIES:
             starts = boxes.started + checkers.started
             try:
-                cases = await run_program(work, batch.stop, boxes, checkers, believed=was_killed)
+                with _PROGRAMS.wait("a program in the sandbox"):
+                    cases = await run_program(
+                        work, batch.stop, boxes, checkers, believed=was_killed
+                    )
             except KilledError:
                 was_killed = True
             except BoxStartError as error:

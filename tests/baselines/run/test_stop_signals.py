@@ -49,7 +49,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     tmp_path, warm, hold_before, small_runs, small_words, repeated_rows
 ):
     root = tmp_path / "run"
-    words = ["flowzoo.cli", *small_words(root)]
+    words = ["flowzoo.cli", *small_words(root, stop_within=2)]
 
     def start(target):
         held = hold_before(root / target)
@@ -70,8 +70,11 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     said = stopped(start("transcripts/train-000002.jsonl"), signal.SIGINT)
     assert "step 1 of 4 was done" in said
     said = stopped(start("transcripts/eval-000004.jsonl"), signal.SIGTERM)
-    assert re.search(r"step 4 of 4 was done; .* of step 2, from which", said)
+    assert re.search(r"step 4 of 4 was done; .* of step 4, from which", said), "after its update"
+    # And again, which adds nothing.
+    said = stopped(start("transcripts/eval-000004.jsonl"), signal.SIGINT)
+    assert re.search(r"step 4 of 4 was done; .* of step 4, from which", said)
     done = warm(words).finish()
     assert done.returncode == 0, done.stderr
-    assert f"resuming {root} after step 2" in done.stdout
+    assert f"resuming {root} after step 3" in done.stdout
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")

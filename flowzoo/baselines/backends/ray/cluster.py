@@ -17,6 +17,7 @@ from flowzoo.baselines.backends.backend import NoRoomError, deserialize_error
 from flowzoo.baselines.backends.ray.worker import Failed
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.provenance import usable_cores
+from flowzoo.waits import WaitKind
 
 # Ray reads this once, at import: no usage report of the cluster is sent.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -160,6 +161,7 @@ STARTED_WITHIN_S = 600.0  # time limit for an actor to start and load, in second
 BACK_WITHIN_S = 300.0  # time limit for the return of lost actors, in seconds
 PAUSE_S = 0.5  # after which one that was lost is tried again
 LOOK_S = 1.0  # interval between checks for a reply, in seconds
+_STARTS = WaitKind("the run ends; its last checkpoint is kept")
 
 
 class WorkerError(FlowzooError, RuntimeError):
@@ -174,6 +176,14 @@ def ask_all(
 ) -> list[Any]:
     """Replies of all `actors`, in their order; `call` makes the reference."""
     waiting = {call(actor): number for number, actor in enumerate(actors)}
+    with _STARTS.wait(f"{who}s", who, limit_s=within):
+        return _answers(who, actors, call, waiting, within)
+
+
+def _answers(
+    who: str, actors: Sequence[object], call: Callable[[Any], Any],
+    waiting: dict[Any, int], within: float,
+) -> list[Any]:  # fmt: skip
     replies: dict[int, Any] = {}
     deadline = time.monotonic() + within
     while waiting:

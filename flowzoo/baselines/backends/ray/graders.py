@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import ray
@@ -34,6 +35,12 @@ from flowzoo.baselines.backends.ray.worker import (
 from flowzoo.envs.episode.effects import PendingEffect
 from flowzoo.envs.script import EffectResult, Grade
 from flowzoo.envs.tasks.task import Task
+from flowzoo.waits import WaitKind
+
+EFFECTS = WaitKind(
+    "the grader is ended and started again, and its effects are repeated", is_shared=True
+)
+"""Effects that graders carry out."""
 
 
 class Grader(Protocol):
@@ -147,7 +154,10 @@ class Graders:
             grader = await self._choose()
             self._busy[grader] += 1
             try:
-                reply = await self._actors[grader].resolve.remote(self.grading, plan, chunk)
+                actor, limit = self._actors[grader], EFFECTS.limit_s(str(grader))
+                end = partial(ray.kill, actor, no_restart=False)
+                with EFFECTS.wait(f"grader {grader}", str(grader), limit_s=limit, give_up=end):
+                    reply = await actor.resolve.remote(self.grading, plan, chunk)
             except RayTaskError as error:  # graders catch their own: this is about the answer
                 raise WorkerError(
                     f"the answer of grader {grader} was lost: {last_line(error)}"

@@ -15,7 +15,7 @@ from ray.util.placement_group import PlacementGroup
 
 from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import LearnersLostError, deserialize_error
-from flowzoo.baselines.backends.data_parallel import WAIT, RankError
+from flowzoo.baselines.backends.data_parallel import RANKS, WAIT_S, RankError
 from flowzoo.baselines.backends.ray.cluster import start_actors
 from flowzoo.baselines.backends.ray.learner_worker import Done, LearnerWorker
 from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer
@@ -23,6 +23,7 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError
+from flowzoo.waits import LIMITS
 
 
 def run_concurrently(
@@ -60,10 +61,14 @@ def run_concurrently(
 
 
 JOINED_WITHIN_S = 600.0  # time limit for ranks to start, load their models and meet, in seconds
-DONE_WITHIN_S = WAIT.total_seconds() + 60.0
+DONE_WITHIN_S = WAIT_S + 60.0
 """Time limit for any other call, in seconds; ranks give one another up before."""
 GRACE_S = 20.0  # time limit for the other ranks once one has failed, in seconds
 _LOOK_S = 1.0
+
+
+def _done_within() -> float:
+    return LIMITS.wait_s + 60.0 if LIMITS.wait_s else DONE_WITHIN_S
 
 
 class LearnerError(FlowzooError, RuntimeError):
@@ -123,12 +128,12 @@ class RemoteLearnerGroup:
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
         """`Done` of the first rank, once all ranks have done `work`."""
         arguments = policy, lr_scale, work, ray.put(given)
-        return self._ask(lambda worker: worker.work.remote(*arguments), DONE_WITHIN_S)[0]
+        return self._ask(lambda worker: worker.work.remote(*arguments), _done_within())[0]
 
     def file(self, policy: str) -> WeightsFile:
         """The weights of `policy`, which stay on the first rank's node until they are read."""
         refs = [worker.file.options(num_returns=2).remote(policy) for worker in self._workers]
-        return WeightsFile(refs[0][1], *self._wait([sent for sent, _ in refs], DONE_WITHIN_S)[0])
+        return WeightsFile(refs[0][1], *self._wait([sent for sent, _ in refs], _done_within())[0])
 
     def end(self) -> None:
         """Kill the ranks at once."""
@@ -143,6 +148,10 @@ class RemoteLearnerGroup:
     def _wait(self, refs: Sequence[Any], within: float) -> list[Any]:
         # A rank that raises while others wait for it, dies, or does not answer in time ends the
         # group: nothing of it can be used again, and all that it had is in the last checkpoint.
+        with RANKS.wait(f"learner workers{self._of}", self._of, limit_s=within):
+            return self._answers(refs, within)
+
+    def _answers(self, refs: Sequence[Any], within: float) -> list[Any]:
         waiting = {ref: rank for rank, ref in enumerate(refs)}
         deadline, replies = time.monotonic() + within, dict[int, Any]()
         failed, lost = dict[int, FlowzooError](), dict[int, RayError]()

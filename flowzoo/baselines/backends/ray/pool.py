@@ -23,13 +23,15 @@ from flowzoo.baselines.backends.ray.cluster import (
     listed,
 )
 from flowzoo.baselines.backends.ray.schedule import Schedule, ShardKey
-from flowzoo.baselines.backends.ray.silence import SilentWorkers
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
+from flowzoo.waits import Wait, WaitKind
 
 PROVED_WITHIN_S = 600.0  # time limit for workers to prove that they have new weights, in seconds
 MOST_LOSSES = 10  # number of times that the same shard may be lost with its worker
 GLANCE_S = PAUSE_S / 4  # after which calls of other threads are waited for as well
+SHARDS = WaitKind("without any answer of a worker the run ends; its last checkpoint is kept")
+"""Shards that workers play."""
 
 _log = logging.getLogger("flowzoo")
 
@@ -41,8 +43,8 @@ class _Call(NamedTuple):
     policy: str = ""
     weights: PublishedWeights | None = None
     shard: ShardKey | None = None
-    since: float = 0.0
-    """Time at which a shard was sent."""
+    wait: Wait | None = None
+    """The wait for a shard."""
 
 
 @dataclass(slots=True)
@@ -84,7 +86,6 @@ class RolloutPool:
         """Time since which a lost worker has not answered, by worker."""
         self._again: dict[int, float] = {}
         """Time at which a lost worker is called again, by worker."""
-        self._silence = SilentWorkers()
         self._turn = threading.Condition()
         self._led = False
         self._error: Exception | None = None
@@ -154,6 +155,9 @@ class RolloutPool:
     def stop(self) -> None:
         """Make `play`, in any thread, raise an error soon."""
         self._error = WorkerError("the run ends, and what was being played is given up")
+        for call in self._calls.values():
+            if call.wait is not None:
+                call.wait.end(answered=False)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -185,7 +189,8 @@ class RolloutPool:
                     plan, jobs = shard.batch.work[shard.index]
                     self._load(worker, plan.versions)
                     ref = self._workers[worker].play.remote(plan, jobs)
-                    self._calls[ref] = _Call(worker, shard=shard, since=now)
+                    wait = SHARDS.begin(f"rollout worker {worker}", limit_s=SHARDS.limit_s())
+                    self._calls[ref] = _Call(worker, shard=shard, wait=wait)
             except Exception as error:  # shards were assigned that no worker was sent
                 self._error = error
                 raise
@@ -204,9 +209,14 @@ class RolloutPool:
                 raise
 
     def _look(self) -> None:
-        now = time.monotonic()
-        calls = [call for call in self._calls.values() if call.shard is not None]
-        self._silence.look({call.worker: now - call.since for call in calls})
+        calls = [call for call in self._calls.values() if call.wait is not None]
+        limit = SHARDS.limit_s()
+        if calls and all(call.wait and call.wait.seconds > limit for call in calls):
+            raise WorkerError(
+                f"rollout workers {listed(call.worker for call in calls)} have neither answered "
+                f"nor ended in {limit:.0f} s; the last checkpoint is good, and the same command "
+                "goes on from it"
+            )
 
     def _take(self, ref: Any) -> None:
         """Take the answer of a call, after the answers of the worker's earlier calls."""
@@ -223,8 +233,8 @@ class RolloutPool:
             self._schedule.rest(call.worker)
             self._states[call.worker] = _WorkerState()
             self._again[call.worker] = time.monotonic() + PAUSE_S
-        if call.shard is not None:
-            self._silence.take_answer(call.worker, time.monotonic() - call.since)
+        if call.shard is not None and call.wait is not None:
+            call.wait.end(reply is not None)
             self._take_shard(call.worker, call.shard, reply)
         elif call.weights is not None and reply is not None:
             self._states[call.worker].proved[call.policy] = call.weights.version

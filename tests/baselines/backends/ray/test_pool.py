@@ -15,7 +15,8 @@ from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.worker import Loaded, Opened, Played, Stale
 
 if find_spec("ray"):
-    from flowzoo.baselines.backends.ray import pool, silence
+    from flowzoo import waits
+    from flowzoo.baselines.backends.ray import pool
 
 pytestmark = pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
 
@@ -111,8 +112,9 @@ def test_new_weights_do_not_wait_for_a_worker_whose_shard_another_has_finished(m
 
 
 def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatch, caplog):
-    monkeypatch.setattr(silence, "NAMED_AFTER_S", 0.3)
-    monkeypatch.setattr(silence, "FIRST_GIVEN_UP_AFTER_S", 2.0)
+    monkeypatch.setattr(waits, "NAMED_AFTER_S", 0.3)
+    monkeypatch.setattr(waits, "FIRST_LIMIT_S", 2.0)
+    monkeypatch.setattr(pool, "SHARDS", waits.WaitKind("the run ends"))
     awake = Event()
     stopped = make_pool(*[lambda jobs: awake.wait(30) and None] * 2)
     try:
@@ -124,6 +126,6 @@ def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatc
         assert 2 <= time.monotonic() - start < 20
     finally:
         awake.set()
-    named = [text for text in caplog.messages if "have not answered for" in text]
+    named = [text for text in caplog.messages if "no answer for" in text]
     assert 1 <= len(named) <= 4
-    assert "rollout workers 0, 1 have" in named[0]
+    assert "from rollout worker 0, rollout worker 1; after 2 s the run ends" in named[0]
