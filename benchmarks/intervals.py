@@ -108,7 +108,7 @@ def planned_power(points: float, samples: int) -> dict[str, float]:
     Accuracies are even from 0 to 1; for the planned correlation, that share of the problems has one
     accuracy for both policies. The better one also solves a share of what it would not.
     """
-    problems = power.problems_needed(points, power.EVEN, samples)
+    problems = power.problem_count(points, power.EVEN, samples)
     rng = np.random.default_rng(SEED + 2)
     lift = 2 * points / 100
     found = 0
@@ -161,7 +161,7 @@ def beside_peer(python: str) -> dict[str, dict[str, object]]:
         "clustered SE": error,
         "t": half / error,
         "Wilson": [wilson.low, wilson.high],
-        "problems for 5 points": power.problems_needed(5, power.EVEN, 1),
+        "problems for 5 points": power.problem_count(5, power.EVEN, 1),
     }
     return {"flowzoo": ours, "errorbars": json.loads(peer.stdout)}
 

@@ -208,9 +208,9 @@ def detection_lines(plan: EvaluationPlan) -> Iterator[str]:
     )
     played = plan.options.samples or 1
     for samples in sorted({1, 4, 16, played}):
-        needed = power.problems_needed(points, variance, samples)
+        needed = power.problem_count(points, variance, samples)
         yield f"  {samples} per problem: {needed:,} problems, {needed * samples:,} episodes"
-    found = power.points_found(len(plan.problems), variance, played)
+    found = power.detectable_points(len(plan.problems), variance, played)
     yield f"these {len(plan.problems):,} problems with {played} each find {found:.1f} points"
 
 

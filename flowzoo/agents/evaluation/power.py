@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowzoo.agents.evaluation.intervals import Z
-from flowzoo.agents.evaluation.summary import mean
+from flowzoo.agents.evaluation.summary import mean, stderr
 from flowzoo.errors import UsageError
 
 POWER = 0.8
@@ -42,8 +42,9 @@ def score_variance(groups: Sequence[Sequence[float]]) -> ScoreVariance:
 
     One episode of each problem does not tell the parts apart: they are as in `EVEN`, 1 to 2.
     """
-    means = [mean(group) for group in groups]
-    total = _variance(means)
+    if len(groups) < 2:
+        raise UsageError(f"a variance needs the scores of two problems or more, got {len(groups)}")
+    total = _variance([mean(group) for group in groups])
     repeated = [group for group in groups if len(group) > 1]
     if not repeated:
         return ScoreVariance(total / 3, 2 * total / 3)
@@ -53,10 +54,7 @@ def score_variance(groups: Sequence[Sequence[float]]) -> ScoreVariance:
 
 
 def _variance(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        raise UsageError(f"a variance needs the scores of two problems or more, got {len(values)}")
-    middle = mean(values)
-    return sum((value - middle) ** 2 for value in values) / (len(values) - 1)
+    return stderr(values) ** 2 * len(values)
 
 
 def difference_variance(variance: ScoreVariance, samples: int) -> float:
@@ -64,7 +62,7 @@ def difference_variance(variance: ScoreVariance, samples: int) -> float:
     return 2 * variance.between * (1 - CORRELATION) + 2 * variance.within / samples
 
 
-def problems_needed(points: float, variance: ScoreVariance, samples: int) -> int:
+def problem_count(points: float, variance: ScoreVariance, samples: int) -> int:
     """Number of problems that find a difference of `points` percent with probability `POWER`.
 
     Raises:
@@ -76,6 +74,6 @@ def problems_needed(points: float, variance: ScoreVariance, samples: int) -> int
     return max(2, math.ceil(ratio**2 * difference_variance(variance, samples)))
 
 
-def points_found(problems: int, variance: ScoreVariance, samples: int) -> float:
+def detectable_points(problems: int, variance: ScoreVariance, samples: int) -> float:
     """The difference in points that `problems` find with probability `POWER`."""
     return 100 * (Z + POWER_Z) * math.sqrt(difference_variance(variance, samples) / problems)

@@ -10,8 +10,8 @@ from flowzoo.agents.evaluation.intervals import evaluation_intervals, mean_inter
 from flowzoo.agents.evaluation.majority import vote
 from flowzoo.agents.evaluation.power import (
     EVEN,
-    points_found,
-    problems_needed,
+    detectable_points,
+    problem_count,
     score_variance,
 )
 from flowzoo.agents.evaluation.published import published_sets, read_sets
@@ -127,8 +127,8 @@ def test_the_variance_of_scores_in_two_parts():
 @pytest.mark.parametrize("samples", [1, 4])
 def test_planned_problems_find_the_difference_in_four_of_five(samples):
     points, found, rng = 10.0, 0, np.random.default_rng(2)
-    problems = problems_needed(points, EVEN, samples)
-    assert points_found(problems, EVEN, samples) == pytest.approx(points, rel=0.01)
+    problems = problem_count(points, EVEN, samples)
+    assert detectable_points(problems, EVEN, samples) == pytest.approx(points, rel=0.01)
     for _ in range(1000):
         before = rng.random(problems)
         after = np.where(rng.random(problems) < 0.5, before, rng.random(problems))
