@@ -177,12 +177,12 @@ def split_sets(options: Options) -> dict[str, Options]:
             raise UsageError(f"--task {problems.task} is not that of {name}, {task}: leave it out")
         policies, samples = options.policies, options.samples
         if published:
-            known = {
+            sampling = {
                 field: getattr(published.protocol, field)
                 for field in ("temperature", "top_p", "top_k", "max_tokens")
                 if getattr(policies, field) is None
             }
-            policies = replace(policies, **known)
+            policies = replace(policies, **sampling)
             samples = published.protocol.samples if samples is None else samples
         parts[name] = replace(
             options,
@@ -210,8 +210,8 @@ def detection_lines(plan: EvaluationPlan) -> Iterator[str]:
     for samples in sorted({1, 4, 16, played}):
         needed = power.problem_count(points, variance, samples)
         yield f"  {samples} per problem: {needed:,} problems, {needed * samples:,} episodes"
-    found = power.detectable_points(len(plan.problems), variance, played)
-    yield f"these {len(plan.problems):,} problems with {played} each find {found:.1f} points"
+    gap = power.detectable_points(len(plan.problems), variance, played)
+    yield f"these {len(plan.problems):,} problems with {played} each find {gap:.1f} points"
 
 
 def prepare(options: Options) -> EvaluationPlan:
@@ -314,7 +314,7 @@ def measure(
     if spending.prices is not None:
         prices = prices_by_policy(policy_map, read_prices(spending.prices))
     meter = Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
-    published = next((known for known, _ in read_sets(options.sets).values()), None)
+    published = next((row for row, _ in read_sets(options.sets).values()), None)
 
     def play(samples: int) -> tuple[list[EpisodeRecord], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:

@@ -28,13 +28,13 @@ class ScoreVariance(NamedTuple):
     """Variance of an episode's score in two parts."""
 
     between: float
-    """That of the problems' accuracies."""
+    """Variance of the problems' accuracies."""
     within: float
-    """Mean over problems of that of the episodes of a problem."""
+    """Mean over problems of the variance of their episodes."""
 
 
 EVEN = ScoreVariance(1 / 12, 1 / 6)
-"""That of right and wrong answers to problems whose accuracies are spread evenly from 0 to 1."""
+"""Variance of answers to problems whose accuracies are spread evenly from 0 to 1."""
 
 
 def score_variance(groups: Sequence[Sequence[float]]) -> ScoreVariance:

@@ -136,10 +136,10 @@ def protocol_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     roles = before["policies"].keys() & after["policies"].keys()
     old, new = _by_name(before, roles), _by_name(after, roles)
     changes: dict[str, list[str]] = {}
-    for place in dict.fromkeys([*old, *new]):
-        first, second = (values.get(place, "none") for values in (old, new))
+    for key in dict.fromkeys([*old, *new]):
+        first, second = (values.get(key, "none") for values in (old, new))
         if first != second:
-            name, _, role = place.partition(" of ")
+            name, _, role = key.partition(" of ")
             changes.setdefault(f"{name} {first} -> {second}", []).append(role)
     return [
         change if {*of} in (roles, {""}) else f"{', '.join(of)}: {change}"

@@ -32,7 +32,7 @@ class PublishedSet:
     name: str
     task: str
     data: str
-    """Its data set on the hub."""
+    """Data set on the hub."""
     rows: int
     """Number of its problems; 0: not stated."""
     protocol: PublishedProtocol
@@ -71,14 +71,14 @@ def published_sets() -> Mapping[str, PublishedSet]:
     }
 
 
-def read_sets(words: tuple[str, ...]) -> dict[str, tuple[PublishedSet | None, str]]:
+def read_sets(arguments: tuple[str, ...]) -> dict[str, tuple[PublishedSet | None, str]]:
     """The sets that NAME or NAME=DATA name, each with its data; None: not a published one.
 
     Raises:
         UsageError: a name is unknown, given twice or no word.
     """
     sets: dict[str, tuple[PublishedSet | None, str]] = {}
-    for word in words:
+    for word in arguments:
         name, equals, data = word.partition("=")
         published = published_sets().get(name)
         if not name.isidentifier() or (equals and not data):
