@@ -66,7 +66,7 @@ def published_sets() -> Mapping[str, PublishedSet]:
     table = read_toml(Path(__file__).with_suffix(".toml"))
     protocols = {name: PublishedProtocol(**row) for name, row in table["protocols"].items()}
     return {
-        name: PublishedSet(name, **{**row, "protocol": protocols[row["protocol"]]})
+        name: PublishedSet(name, row["task"], row["data"], row["rows"], protocols[row["protocol"]])
         for name, row in table["sets"].items()
     }
 
