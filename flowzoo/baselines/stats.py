@@ -32,13 +32,11 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, stdtr, stdtrit
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
+from flowzoo.agents.evaluation.power import POWER
 from flowzoo.aliases import Floats
 from flowzoo.errors import UsageError
 
 Masks = npt.NDArray[np.bool_]
-POWER = 0.8
-"""Probability with which a difference of the smallest detectable size is found."""
-POWER_Z = 0.8416  # the quantile of the normal distribution at `POWER`
 _BATCH = 250
 """Resamples computed together: bounds the memory and keeps the counts in the cache."""
 

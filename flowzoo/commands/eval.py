@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +14,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from flowzoo.agents.evaluation import comparison
+from flowzoo.agents.evaluation import comparison, power
 from flowzoo.agents.evaluation.majority import Match, cost_of, read_summary, vote, votes_for
-from flowzoo.agents.evaluation.protocol import check_comparable, protocol_line, protocol_of
-from flowzoo.agents.evaluation.summary import INDICES, is_evaluation, kappa
+from flowzoo.agents.evaluation.protocol import (
+    check_comparable,
+    problem_fields,
+    protocol_differences,
+    protocol_line,
+    protocol_of,
+    reading_of,
+)
+from flowzoo.agents.evaluation.published import read_sets
+from flowzoo.agents.evaluation.summary import FEWEST_SEEDS, INDICES, is_evaluation, kappa
 from flowzoo.agents.evaluation.usage import (
     Budget,
     BudgetError,
@@ -79,8 +86,16 @@ class Options:
     spending: SpendingOptions = field(default_factory=SpendingOptions)
     n: int | None = None
     """Number of distinct problems; default: all of a data file, 500 of a generator."""
-    samples: int = 1
-    """Episodes per problem; the accuracy is the mean over all of them."""
+    sets: tuple[str, ...] = ()
+    """Sets to evaluate one after another, each in a folder of --out: published ones by name, such
+    as aime24 or aime24=DATA for your copy of its rows, with the sampling, samples and reply length
+    that they were reported under where you give none; and others as NAME=DATA."""
+    samples: int | None = None
+    """Episodes per problem; the accuracy is the mean over all of them. Default: 1, or that of a
+    published set."""
+    detect: float | None = None
+    """Play nothing: print how many problems and samples find a difference of this many points to
+    another policy, by the variance of --against or a stated assumption."""
     majority: bool = False
     """Take a majority vote over the answers of a problem's episodes; the last line is the accuracy
     of the votes. The task decides which answers are equal; ties go to the first."""
@@ -91,7 +106,8 @@ class Options:
     """Budget that --like matches: calls or output tokens."""
     against: Path | None = None
     """Folder of an earlier evaluation (its --out) of the same problems: prints the difference in
-    accuracy with its interval, and the numbers of problems won and lost."""
+    accuracy with its interval, the numbers of problems won and lost, and what differs between the
+    protocols."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Default: results are not saved."""
@@ -110,22 +126,92 @@ class EvaluationPlan(NamedTuple):
 
 
 def run(options: Options) -> int:
-    """Evaluate and print."""
-    evaluation = prepare(options)
-    options, workflow = evaluation.options, evaluation.workflow
-    summary = play(evaluation)
+    """Evaluate and print, every set after all are checked."""
+    plans = {name: prepare(part) for name, part in split_sets(options).items()}
+    if options.detect is not None:
+        print("\n".join(line for plan in plans.values() for line in detection_lines(plan)))
+        return 0
+    summaries = {name: play(plan) for name, plan in plans.items()}
     if options.json:
-        print(json.dumps({"settings": evaluation.settings, **summary}))
-    else:
-        split = options.problems.which_split()
-        print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
-    if "against" in summary:
-        print(comparison_line(summary["against"]))
-    if options.out:
-        page = f"{program_name()} report {shlex.quote(str(options.out))}"
-        print(f"episodes saved in {options.out / 'episodes.jsonl'}; their page: {page}")
-    print(accuracy_line(summary))
+        results = {name: {"settings": plans[name].settings, **summaries[name]} for name in plans}
+        print(json.dumps({"sets": results} if options.sets else results[""]))
+    for name, summary in summaries.items():
+        part, workflow = plans[name].options, plans[name].workflow
+        if not options.json:
+            on = name or f"{workflow.task.name}, split {part.problems.which_split()}"
+            print_summary(summary, f"{workflow.name} on {on}")
+        if result := summary.get("against"):
+            if result["differs"] and not options.json:
+                print(f"protocols differ: {', '.join(result['differs'])}")
+            print(comparison_line(result))
+        if part.out:
+            page = f"{program_name()} report {shlex.quote(str(part.out))}"
+            print(f"episodes saved in {part.out / 'episodes.jsonl'}; their page: {page}")
+        print(f"{name}: {accuracy_line(summary)}" if name else accuracy_line(summary))
+    if len(summaries) > 1:
+        mean = sum(accuracy_of(summary) for summary in summaries.values()) / len(summaries)
+        print(f"mean of {len(summaries)} sets {percent(mean)}")
     return 0
+
+
+def split_sets(options: Options) -> dict[str, Options]:
+    """The evaluation of every set, by its name, or the only one; published values are filled in.
+
+    Raises:
+        UsageError: an unknown set, or options that contradict it.
+    """
+    if not options.sets:
+        return {"": options}
+    problems = options.problems
+    for name, value in (
+        ("--data", problems.data),
+        ("--env", options.env),
+        ("--like", options.like),
+    ):
+        if value is not None:
+            raise UsageError(f"--sets names the data of every evaluation: leave {name} out")
+    parts: dict[str, Options] = {}
+    for name, (published, data) in read_sets(options.sets).items():
+        task = published.task if published else problems.task
+        if problems.task not in (None, task):
+            raise UsageError(f"--task {problems.task} is not that of {name}, {task}: leave it out")
+        policies, samples = options.policies, options.samples
+        if published:
+            sampling = {
+                field: getattr(published.protocol, field)
+                for field in ("temperature", "top_p", "top_k", "max_tokens")
+                if getattr(policies, field) is None
+            }
+            policies = replace(policies, **sampling)
+            samples = published.protocol.samples if samples is None else samples
+        parts[name] = replace(
+            options,
+            sets=(f"{name}={data}",), policies=policies, samples=samples,
+            problems=replace(problems, task=task, data=data),
+            out=options.out and options.out / name,
+            against=options.against and options.against / name,
+        )  # fmt: skip
+    return parts
+
+
+def detection_lines(plan: EvaluationPlan) -> Iterator[str]:
+    """Numbers of problems and samples that find a difference of `detect` points."""
+    options, points = plan.options, plan.options.detect or 0.0
+    variance, source = power.EVEN, "difficulties spread evenly from 0 to 100 %"
+    if options.against:
+        groups = comparison.scores_in(plan.problems, options.against)
+        variance, source = power.score_variance(groups), f"the variance in {options.against}"
+    yield (
+        f"a difference of {points:g} points, paired by problem, two-sided 5 %, found with "
+        f"{100 * power.POWER:.0f} % probability, by {source} and a correlation of "
+        f"{power.CORRELATION:g} between policies:"
+    )
+    played = plan.options.samples or 1
+    for samples in sorted({1, 4, 16, played}):
+        needed = power.problem_count(points, variance, samples)
+        yield f"  {samples} per problem: {needed:,} problems, {needed * samples:,} episodes"
+    gap = power.detectable_points(len(plan.problems), variance, played)
+    yield f"these {len(plan.problems):,} problems with {played} each find {gap:.1f} points"
 
 
 def prepare(options: Options) -> EvaluationPlan:
@@ -134,12 +220,22 @@ def prepare(options: Options) -> EvaluationPlan:
     Raises:
         UsageError: an option is invalid.
     """
+    sampling = options.policies.sampling(1)
+    policies = replace(
+        options.policies,
+        temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
+    )  # fmt: skip
+    samples = 1 if options.samples is None else options.samples
+    options = replace(options, policies=policies, samples=samples)
     check_options(options)
     specs = options.policies.specs
     workflow = build_played("eval", options.workflow, options.env, options.problems, specs)
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, options.problems.which_split(), options.n)
+    if options.against:
+        protocol = {"reading": reading_of(workflow), **problem_fields(workflow, problems)}
+        comparison.check_pair(protocol, options.against)
     return EvaluationPlan(options, workflow, problems, json_settings(options, workflow))
 
 
@@ -155,10 +251,12 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
         closing(EvaluationDirectory(options.out, settings, grading, grows))
         if options.out
         else nullcontext() as store,
-        interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
+        interruptible(
+            lambda: kept_episodes(store, len(problems) * (options.samples or 1)), BudgetError
+        ),
     ):
         if store is not None and store.finished:
-            total = "" if options.like else f" of {len(problems) * options.samples}"
+            total = "" if options.like else f" of {len(problems) * (options.samples or 1)}"
             saved = f"{len(store.finished)}{total} episodes are saved"
             to_stderr(f"resuming {store.folder}: {saved}")
         with open_policy_map(workflow, options.policies, options.problems.seed) as policy_map:
@@ -216,7 +314,7 @@ def measure(
     if spending.prices is not None:
         prices = prices_by_policy(policy_map, read_prices(spending.prices))
     meter = Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
-    protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
+    published = next((row for row, _ in read_sets(options.sets).values()), None)
 
     def play(samples: int) -> tuple[list[EpisodeRecord], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:
@@ -224,25 +322,31 @@ def measure(
                 workflow, policy_map, problems,
                 samples=samples, seed=seed, store=store, on_episode=advance, meter=meter,
             )  # fmt: skip
-        return records, {**summary, "protocol": protocol(samples=samples)}
+        protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
+        if published:
+            protocol["published"] = published.describe(protocol)
+        return records, {**summary, "protocol": protocol}
 
-    if options.against:
-        comparison.check_pair(protocol(samples=1), options.against)
-    samples = options.samples if options.like is None else votes(options, play)
+    samples = options.samples or 1 if options.like is None else count_votes(options, play)
     records, whole = play(samples)
     remedies = remedies_of(options, workflow)
     whole["alarms"] = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
-        whole["majority"] = vote(workflow, problems, records)
+        whole["majority"] = votes = vote(workflow, problems, records)
+        whole[f"maj@{votes['samples']}"] = votes["accuracy"]
+        if votes["interval"]:
+            whole["intervals"][f"maj@{votes['samples']}"] = list(votes["interval"])
     if options.like:
         whole["like"] = {"evaluation": str(options.like), "match": options.match}
     if options.against:
         before = comparison.results_in(problems, options.against)
         after = comparison.problem_results(problems, whole, records)
         compared = comparison.paired_comparison(before, after)
-        whole["against"] = {**compared, "evaluation": str(options.against)}
+        other = read_summary(options.against)["protocol"]
+        differs = protocol_differences(other, json.loads(json.dumps(whole["protocol"])))
+        whole["against"] = {**compared, "evaluation": str(options.against), "differs": differs}
     if store is not None:
         store.save_summary(whole)
     return whole
@@ -261,7 +365,7 @@ def remedies_of(options: Options, workflow: Workflow) -> Remedies:
     return Remedies(policies.lengths, bool(workflow.examples), command, problems.options)
 
 
-def votes(options: Options, play: Callable[[int], tuple[object, Summary]]) -> int:
+def count_votes(options: Options, play: Callable[[int], tuple[object, Summary]]) -> int:
     """Number of votes with the cost of an episode of the matched evaluation."""
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes and measures the cost of a vote.
@@ -273,8 +377,10 @@ def votes(options: Options, play: Callable[[int], tuple[object, Summary]]) -> in
 def json_settings(options: Options, workflow: Workflow) -> dict[str, Any]:
     """Settings that affect the results, as plain values."""
     settings: dict[str, Any] = asdict(options)
-    for name in ("out", "json", "spending", "against"):
+    for name in ("out", "json", "spending", "against", "detect"):
         del settings[name]
+    if not options.sets:  # as in older records
+        del settings["sets"]
     policies, problems = settings["policies"], settings["problems"]
     # Caches do not affect results, and finished episodes do not depend on `max_calls`.
     del policies["engine_memory"], policies["endpoints"], problems["max_calls"]
@@ -311,6 +417,11 @@ def accuracy_line(summary: Summary) -> str:
     if summary.get("unknown"):
         line += f", {len(summary['unknown']):,} unknown"
     return f"{line}, 95 % interval {between(ends)}" if ends else line
+
+
+def accuracy_of(summary: Summary) -> float:
+    """The accuracy of the votes if it voted, else of the episodes."""
+    return summary.get("majority", summary)["accuracy"]
 
 
 def comparison_line(result: Summary) -> str:
@@ -389,8 +500,13 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield ", ".join(
             f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
             for name, value in summary.items()
-            if name.startswith(("avg@", "pass@"))
+            if name.startswith(("avg@", "pass@", "maj@"))
         )
+        spread = summary["seed_spread"]
+        line = f"one episode per problem, over {spread['seeds']} seeds: standard deviation "
+        line += f"{100 * spread['std']:.1f} points, {between((spread['low'], spread['high']))} %"
+        few = spread["seeds"] < FEWEST_SEEDS
+        yield f"{line}; take {FEWEST_SEEDS} samples or more" if few else line
     if summary.get("unusable"):
         yield f"unusable rows, left out: {summary['unusable']}"
     unknown = summary.get("unknown", {})

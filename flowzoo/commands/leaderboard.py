@@ -40,7 +40,7 @@ from flowzoo.provenance import error_line
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")
-_OWN = (*_AXES, "out", "json", "like", "against")
+_OWN = (*_AXES, "out", "json", "like", "against", "sets", "detect")
 """Options that are not allowed in `settings`."""
 
 
@@ -222,5 +222,5 @@ def finished_summary(evaluation: EvaluationPlan) -> dict[str, Any] | None:
     before = summary.get("usage", {}).get("prices", {})
     now = {name: prices.get(row["model"], Price("", 0, 0)) for name, row in before.items()}
     costs_hold = before == {name: price._asdict() for name, price in now.items()}
-    is_whole = summary["episodes"] == len(evaluation.problems) * options.samples
+    is_whole = summary["episodes"] == len(evaluation.problems) * (options.samples or 1)
     return summary if is_whole and costs_hold and bool(before) == bool(prices) else None

@@ -73,13 +73,15 @@ class PolicyOptions:
     """GiB of KV cache of all vLLM engines of this process together; 0: on a GPU a fraction of its
     memory; on a CPU 0.25 per engine, or the size of one sequence of the model's whole context if
     that is larger."""
-    temperature: float = 1.0
-    """Sampling temperature; 0: greedy decoding."""
-    top_p: float = 1.0
-    """Nucleus sampling: sample from the smallest set of tokens with at least this probability; 1:
-    all tokens."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0: all tokens."""
+    temperature: float | None = None
+    """Sampling temperature; 0: greedy decoding. Default: 1, or that of a published set (`flowzoo
+    eval --sets`)."""
+    top_p: float | None = None
+    """Nucleus sampling: sample from the smallest set of tokens with at least this probability.
+    Default: 1, all tokens, or that of a published set."""
+    top_k: int | None = None
+    """Sample from this many most likely tokens. Default: 0, all tokens, or that of a published
+    set."""
     max_tokens: int | None = None
     """Most tokens of a reply, except for roles in `lengths`. Default: by the task (128 to 1024)
     within the model's limits, 4096 for thinking models; 256 for pocket models and policies without
@@ -110,6 +112,12 @@ class PolicyOptions:
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
         return {} if self.endpoints is None else read_endpoints(self.endpoints)
+
+    def sampling(self, max_tokens: int) -> Sampling:
+        """The sampling of the options, for replies of at most `max_tokens`."""
+        given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k")}
+        values = {name: value for name, value in given.items() if value is not None}
+        return Sampling(**values, max_tokens=max_tokens)
 
     @property
     def specs(self) -> list[str]:
@@ -203,7 +211,7 @@ def check_policy_map(workflow: Workflow, policies: PolicyOptions) -> None:
     roles, by_role = with_judge(workflow), specs_by_role(workflow, policies)
     reply = _FEW_TOKENS if policies.max_tokens is None else policies.max_tokens
     _, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
-    Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    policies.sampling(longest)
     read_thinking(policies.thinking, by_role)
     endpoints = policies.endpoint_table()
     for spec in by_role.values():
@@ -304,7 +312,7 @@ def build_policy_map(workflow: Workflow, policies: PolicyOptions, seed: int) -> 
     given = read_lengths(policies.lengths, with_judge(workflow))
     judge_lengths = given.pop(JUDGE, None) if workflow.needs_judge else None
     lengths, longest = with_default(given, roles, reply)
-    sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
+    sampling = policies.sampling(longest)
     switches = read_thinking(policies.thinking, by_role)
     judge = by_role.pop(JUDGE, None) if workflow.needs_judge else None
     pairs = {role: (spec, switches[role]) for role, spec in by_role.items()}

@@ -74,9 +74,10 @@ def run(options: Options) -> int:
         options.request_bytes, options.max_open, options.seconds, options.max_waiting
     )
     policies, seed = options.policies, options.problems.seed
+    sampling = policies.sampling(max_tokens=1)
     with opening as opened, open_policy_map(workflow, policies, seed) as policy_map:
         service = TeamService(
-            workflow, policy_map, temperature=policies.temperature, top_p=policies.top_p,
+            workflow, policy_map, temperature=sampling.temperature, top_p=sampling.top_p,
             limits=limits, api_key=key, strict=options.strict,
         )  # fmt: skip
         if opened is None:

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
-
 from flowzoo.agents.evaluation.evaluate import read_episodes
-from flowzoo.agents.evaluation.intervals import Ends, Z, share_interval
+from flowzoo.agents.evaluation.intervals import paired_interval
 from flowzoo.agents.evaluation.majority import read_summary
 from flowzoo.agents.evaluation.protocol import SAME, check_comparable
-from flowzoo.agents.evaluation.summary import mean, means_by, stderr
-from flowzoo.aliases import Floats
+from flowzoo.agents.evaluation.summary import attempts_of, mean, means_by
 from flowzoo.envs import EpisodeRecord, Problem
 from flowzoo.errors import UsageError
-
-
-def paired_interval(before: Sequence[float], after: Sequence[float]) -> Ends | None:
-    """95 % interval of the mean of `after - before`, scores of the same problems.
-
-    Newcombe's method 10 (Stat. Med. 17 (1998) 2635) where all scores are 0 or 1, which holds where
-    few problems differ; else the normal interval of the differences. None: all differ by one
-    number, and some score is not 0 or 1.
-    """
-    first, second = np.array(before), np.array(after)
-    if np.isin([first, second], (0.0, 1.0)).all():
-        return _newcombe(first, second)
-    differences = second - first
-    if np.ptp(differences) == 0:
-        return None
-    half = Z * stderr(differences.tolist())
-    middle = float(differences.mean())
-    scores = np.concatenate([first, second])
-    most = 1.0 if ((scores >= 0) & (scores <= 1)).all() else math.inf  # of shares
-    return max(-most, middle - half), min(most, middle + half)
-
-
-def _newcombe(first: Floats, second: Floats) -> Ends:
-    # Wilson's two intervals, added as squares, less what the correlation of the scores makes up.
-    count = len(first)
-    x, y = (share_interval(float(scores.mean()), count) for scores in (first, second))
-    excess = float((first * second).sum()) - count * x.share * y.share  # covariance times count
-    if excess > 0:
-        excess = max(excess - 0.5, 0.0)  # continuity, in the direction of no correlation
-    spread = count * math.sqrt(x.share * (1 - x.share) * y.share * (1 - y.share))
-    phi = excess / spread if spread else 0.0
-
-    def distance(one_side: float, other_side: float) -> float:
-        return math.sqrt(one_side**2 - 2 * phi * one_side * other_side + other_side**2)
-
-    gap = y.share - x.share
-    return (
-        gap - distance(y.share - y.low, x.high - x.share),
-        gap + distance(y.high - y.share, x.share - x.low),
-    )
 
 
 def problem_results(
@@ -101,6 +57,20 @@ def results_in(problems: Sequence[Problem], folder: Path) -> dict[str, float]:
     if not results:
         raise UsageError(f"{folder} has no episodes (episodes.jsonl) to compare with")
     return results
+
+
+def scores_in(problems: Sequence[Problem], folder: Path) -> list[list[float]]:
+    """The scores of the episodes of every problem in an earlier evaluation that has any.
+
+    Raises:
+        UsageError: `folder` has no episodes of the problems.
+    """
+    names = {problem.id for problem in problems}
+    groups = attempts_of(read_episodes(folder / "episodes.jsonl"))
+    scores = [[row.score for row in group] for name, group in groups.items() if name in names]
+    if not scores:
+        raise UsageError(f"{folder} has no episodes (episodes.jsonl) of these problems")
+    return scores
 
 
 class PairedComparison(TypedDict):

@@ -16,8 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from flowzoo.agents.evaluation.comparison import paired_interval
-from flowzoo.agents.evaluation.intervals import Ends
+from flowzoo.agents.evaluation.intervals import Ends, paired_interval
 from flowzoo.agents.evaluation.summary import mean, means_by
 from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.episode.effects import resolve

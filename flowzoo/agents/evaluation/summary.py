@@ -51,6 +51,8 @@ def refuse_evaluation(folder: Path, remedy: str) -> None:
 
 INDICES = ("chosen",)
 """Facts that are indices, whose means are not shown."""
+FEWEST_SEEDS = 10
+"""Seeds whose spread says how much one of them may be off (arXiv:2504.07086)."""
 PASSED = 0.5
 """A judge's score, or a role score, that counts as a pass."""
 
@@ -169,10 +171,29 @@ def pass_at(samples: int, right: int, k: int) -> float:
     """Chance that at least one of `k` of the `samples` attempts is right, drawn without return.
 
     Source: arXiv:2107.03374, eq. 1 (unbiased).
+
+    Raises:
+        UsageError: `k` is larger than `samples`, or below 1.
     """
-    if samples - right < k:
-        return 1.0
+    if not 1 <= k <= samples:
+        raise UsageError(f"pass@{k} needs {k} samples of a problem or more, got {samples}")
     return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
+
+
+def seed_spread(records: Sequence[EpisodeRecord]) -> dict[str, float] | None:
+    """Spread of the accuracy over seeds: the n-th episodes of all problems are seed n's.
+
+    One seed alone moves small sets by 5 to 15 points (arXiv:2504.07086).
+
+    Returns:
+        `seeds`, and `std` (with `seeds - 1`), `low` and `high` of their accuracies; None: one seed.
+    """
+    by_seed = means_by((record.episode.rpartition("#")[2], record.score) for record in records)
+    if len(by_seed) < 2:
+        return None
+    scores = list(by_seed.values())
+    std = stderr(scores) * math.sqrt(len(scores))
+    return {"seeds": len(scores), "std": std, "low": min(scores), "high": max(scores)}
 
 
 def tokens_per(counts: Iterable[int | None], of: int) -> float | None:
@@ -294,12 +315,13 @@ def solve_shares(records: Sequence[EpisodeRecord]) -> dict[str, float]:
 
 
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """Means of `attempt_values`, and the `stderr` of the accuracy over problems."""
+    """Means of `attempt_values`, `stderr` of the accuracy over problems, and `seed_spread`."""
     groups = attempts_of(records).values()
     return {
         "problems": len(groups),
         "samples": min((len(group) for group in groups), default=0),
         "stderr": stderr(problem_scores(records)),
+        "seed_spread": seed_spread(records),
         **{name: mean(values) for name, values in attempt_values(records).items()},
     }
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
-from flowzoo.baselines.stats import POWER_Z, findable, share_change
+from flowzoo.agents.evaluation.power import POWER_Z
+from flowzoo.baselines.stats import findable, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]

@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
+from flowzoo.agents.evaluation.power import POWER_Z
 from flowzoo.agents.evaluation.summary import mean, means_by
 from flowzoo.baselines.diagnostics.checkers import JUDGES, Episode, Row
-from flowzoo.baselines.stats import POWER_Z, findable, share_change
+from flowzoo.baselines.stats import findable, share_change
 
 RoleCode = Literal[
     "never read", "never right", "lost skill", "nobody asks", "says the same", "a copy",

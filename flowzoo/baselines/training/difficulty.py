@@ -88,8 +88,7 @@ def measure(
     )
     before, rates = read_rates(path)
     before.pop("models", None)
-    if before and before != protocol:
-        names = sorted(k for k in {*before, *protocol} if before.get(k) != protocol.get(k))
+    if names := sorted(name for name in before if before[name] != protocol.get(name)):
         raise UsageError(
             f"{path} has pass rates that were measured otherwise ({', '.join(names)}): choose "
             "another file, or repeat its settings to go on"

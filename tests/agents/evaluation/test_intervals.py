@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.evaluation.comparison import paired_interval
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.evaluation.intervals import (
     grouped_share,
     interval,
     number_interval,
+    paired_interval,
     share_interval,
+    t_limit,
 )
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -21,30 +23,38 @@ def test_one_case_a_group_is_wilsons_interval():
     hits = [1.0] * 36 + [0.0] * 24
     assert interval(np.array(hits)) == pytest.approx((0.47366, 0.71431), abs=1e-5)
     assert grouped_share(hits, [1] * 60) == pytest.approx(share_interval(0.6, 60))
-    scores = np.linspace(0, 1, 101)  # no shares of 0 or 1: the normal interval
-    half = 1.959964 * scores.std(ddof=1) / 101**0.5
-    assert interval(scores) == pytest.approx((0.5 - half, 0.5 + half))
+    assert t_limit(59) > 1.959964  # Student's t where the variance is estimated
+
+
+def test_the_quantiles_of_t_are_those_of_scipy():
+    freedoms = [1, 2, 3, 4, 5, 8, 15, 29, 99, 499, 10_000]
+    assert [t_limit(freedom) for freedom in freedoms] == pytest.approx(
+        stdtrit(freedoms, 0.975).tolist(), rel=1.3e-3
+    )
+    assert t_limit(1) == pytest.approx(12.7062, rel=1e-5)
+    assert t_limit(2) == pytest.approx(4.30265, rel=1e-5)
+    assert t_limit(10**9) == pytest.approx(1.959964, rel=1e-8)
 
 
 def test_the_mean_of_shares_has_no_interval_beyond_shares():
     high, low = np.array([1.0] * 29 + [0.75]), np.array([0.0] * 29 + [0.25])
-    assert interval(high) == pytest.approx((0.97533, 1.0), abs=1e-5)
-    assert interval(low) == pytest.approx((0.0, 0.02467), abs=1e-5)
+    assert 0.9 < interval(high)[0] < 0.99167 < interval(high)[1] < 1.0
+    assert interval(low) == pytest.approx((1 - interval(high)[1], 1 - interval(high)[0]))
     assert interval(2 * high)[1] > 2  # returns of an environment have no bounds
     assert interval(np.array([0.5])) == interval(np.array([0.7] * 5)) == (-np.inf, np.inf)
-    assert paired_interval([0.25, 0.0], [1.0, 1.0]) == pytest.approx((0.63, 1.0), abs=1e-4)
+    assert paired_interval([0.25, 0.0], [1.0, 1.0]) == pytest.approx((-0.7132, 1.0), abs=1e-4)
 
 
 def test_pay_that_never_differs_has_no_interval():
     assert number_interval(np.ones(50)) == number_interval(np.zeros(1)) == (-np.inf, np.inf)
     low, high = number_interval(np.array([0.0, 1.0] * 2))  # pay of 0 or 1 is no share
-    assert (low, high) == pytest.approx((0.5 - 0.5658, 0.5 + 0.5658), abs=1e-4)
+    assert (low, high) == pytest.approx((0.5 - 0.9187, 0.5 + 0.9187), abs=2e-3)
     assert paired_interval([0.25, 0.5], [0.75, 1.0]) is None
 
 
 def test_cases_that_repeat_each_other_count_once():
     alike = grouped_share([3.0] * 12 + [0.0] * 8, [3] * 20)
-    assert alike == pytest.approx(share_interval(0.6, 20))
+    assert alike == pytest.approx(share_interval(0.6, 19, t_limit(19)))
     assert grouped_share([3.0] * 20, [3] * 20) == pytest.approx(share_interval(1.0, 20))
     assert grouped_share([2.0] * 20, [3] * 20).of == 20  # groups that all have the same share
 

@@ -21,6 +21,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError
+from flowzoo.provenance import grader_digest
 
 SINGLE = make_workflow("single_v0", "math")
 PROBLEMS = distinct_problems(SINGLE.task, "validation", 20)
@@ -117,6 +118,8 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path):
         "samples": 2,
         "seed": 7,
         "reading": "lenient",
+        "grader": grader_digest(),
+        "examples": {},
         "score_range": [0.0, 1.0],
         "prompts": workflow.prompts_id,
         "settings": json.loads(json.dumps(dict(workflow.spec))),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.agents.evaluation.intervals import interval
+from flowzoo.agents.evaluation.intervals import interval, share_interval, t_limit
 from flowzoo.agents.evaluation.summary import role_summary
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.baselines.advantages.spec import PRESETS
@@ -150,8 +150,9 @@ def test_an_evaluation_of_several_episodes_has_intervals_over_problems():
     assert row["eval/right"] == counts
     assert row["eval/scores"] == [count / 4 for count in counts]
     assert row["eval/reward/mean"] == row["eval/avg@4"] == 0.5
-    # Clusters: the deviation of the problems' means over the root of their number.
-    half = 1.959964 * float(np.std(row["eval/scores"], ddof=1)) / math.sqrt(50)
+    # Clusters: as many independent cases as have the variance of the problems' means.
+    cases = 0.25 / (float(np.var(row["eval/scores"], ddof=1)) / 50)
+    half = share_interval(0.5, cases, t_limit(49)).high - 0.5
     assert row["eval/avg@4_high"] - 0.5 == pytest.approx(half)
     assert 0.5 - row["eval/avg@4_low"] == pytest.approx(half)
     # pass@2 of a problem with c of 4 right: 1 - C(4 - c, 2) / C(4, 2), arXiv 2107.03374.

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from flowzoo.agents.evaluation.comparison import check_pair, paired_comparison
-from flowzoo.agents.evaluation.intervals import RATES, interval, values_share
+from flowzoo.agents.evaluation.intervals import RATES, mean_interval
 from flowzoo.agents.evaluation.protocol import protocol_line
-from flowzoo.agents.evaluation.summary import mean, means_by, problem_scores, tokens_per
+from flowzoo.agents.evaluation.summary import attempts_of, mean, means_by, tokens_per
 from flowzoo.baselines.report.evaluation.data import EvaluationData
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
@@ -122,13 +122,13 @@ def level_of(record: EpisodeRecord) -> str:
 
 def _level(level: str, records: Sequence[EpisodeRecord]) -> LevelRow:
     calls = [call for record in records for call in record.calls]
-    scores = problem_scores(records)
+    scores = [[record.score for record in group] for group in attempts_of(records).values()]
     return {
         "level": level,
         "problems": len(scores),
         "episodes": len(records),
         "accuracy": mean([record.score for record in records]),
-        "interval": interval(np.array(scores)),
+        "interval": mean_interval(scores),
         "strict": mean([float(call.strict) for call in calls]),
         "truncated": mean([float(call.finish == "length") for call in calls]),
         "tokens": tokens_per((call.output_tokens for call in calls), len(records)),
@@ -176,8 +176,5 @@ def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> dict[str, list[float]
 def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float] | None:
     if not groups:
         return None
-    if all(0 <= value <= 1 for group in groups for value in group):
-        share = values_share(groups)
-        return [share.share, share.low, share.high]
-    means = np.array([mean(group) for group in groups])  # returns of an external environment
-    return [float(means.mean()), *interval(means)]
+    values = [value for group in groups for value in group]
+    return [mean(values), *mean_interval(groups)]
