@@ -29,6 +29,8 @@ def cause(name: str, one: Stored, theirs: Score, ours: Score) -> str:
         return ONLY[name]
     if name.startswith(("lm-eval", "lighteval")) and "Question:" in one["reply"]:
         return "stops at `Question:`"
+    if name == "lm-eval, math_verify" and not theirs.value:
+        return math_verify_cause(one["reply"], theirs.read)
     numbers = [number.replace(",", "") for number in _NUMBER.findall(one["reply"])]
     first, last = value(theirs.read), value(ours.read)
     if first is not None and first == last:
@@ -37,9 +39,22 @@ def cause(name: str, one: Stored, theirs: Score, ours: Score) -> str:
         return "reads the last number"
     if name == "Inspect" and re.search(r"\\boxed|\$\d|####\d", one["reply"]):
         return "reads only numbers that are words of their own"
+    if theirs.value and one["reply"].count("#### ") > 1:
+        return "reads the first `####`"
     if theirs.value:
         return f"pays an answer that flowzoo reads as another ({place(one)})"
     return f"does not read or match it ({place(one)})"
+
+
+def math_verify_cause(reply: str, read: str) -> str:
+    """Why Math-Verify, as lm-eval calls it, refuses a reply."""
+    if "\\boxed" not in reply:
+        return "reads LaTeX only between signs of LaTeX"
+    if "x = " in reply:
+        return "reads a name before the answer as an equation"
+    if read in NOTHING:
+        return "found nothing within its seconds of the wall clock, on a busy machine"
+    return f"reads {read}"
 
 
 def place(one: Stored) -> str:
