@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party style lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party newest style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -169,6 +169,9 @@ third-party: env ## Try the environments in other libraries, each in an environm
 ifndef LIBRARIES
 	$(BIN)/python benchmarks/third_party/agent_matrix.py
 endif
+
+newest: env ## Try the newest releases of TRL, verifiers, OpenEnv, Inspect and others: a table of what breaks (STACKS="trl ...")
+	$(BIN)/python benchmarks/third_party/run.py --newest $(STACKS)
 
 style: env
 	$(BIN)/ruff check .

@@ -2,8 +2,7 @@
 
     flowzoo matrix zoo
     python -m studies.zoo_table [runs/zoo]
-    flowzoo matrix studies/zoo_more.toml --out runs/zoo-more
-    python -m studies.zoo_table runs/zoo-more studies/zoo_more.toml
+    python -m studies.zoo_table FOLDER FILE      # another matrix, as zoo_more.toml of 51e36686
 
 What counts as a failure, and which findings of a run's page call it, stands in [[failures]] of
 flowzoo/baselines/matrix/bundled/zoo.toml. Of every failure: its cells, in how many seeds it is

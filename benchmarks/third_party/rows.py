@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import subprocess
 import sys
 import time
 import traceback
@@ -54,6 +55,22 @@ class Row:
             return works, said + "\n" + "".join(traceback.format_exc(limit=-3))
         fault = f"works, and was to fail with {self.error!r}" if self.error else ""
         return found if isinstance(found, str) else works, fault
+
+
+def tested(file: str) -> Row:
+    """The row of a file of our own tests."""
+
+    def check() -> None:
+        words = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", f"tests/{file}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=HERE.parents[1],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-2000:]
+
+    return Row(f"tests/{file}", check)
 
 
 def learned(script: str) -> Row:

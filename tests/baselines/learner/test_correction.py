@@ -1,6 +1,6 @@
 """Corrections for the sampler against formulas in float64, and against verl's numbers.
 
-`verl_corrections.json` is written by `benchmarks/verl_golden.py`.
+`verl_corrections.json` was written by `benchmarks/verl_golden.py` of commit 51e36686.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Three optimizer steps on the same rows at temperature 0.7, beside TRL's and beside float64.
 
-The rows and TRL's numbers are in `trl_steps.json`, which `benchmarks/trl_golden.py` wrote.
+The rows and TRL's numbers are in `trl_steps.json`, which `benchmarks/trl_golden.py` of commit
+51e36686 wrote.
 """
 
 import copy
@@ -42,7 +43,7 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
 
 
 def make_model() -> Qwen3ForCausalLM:
-    """As in `benchmarks/trl_golden.py`."""
+    """As in `benchmarks/trl_golden.py` of commit 51e36686."""
     torch.set_num_threads(1)
     config = Qwen3Config(
         vocab_size=23, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,

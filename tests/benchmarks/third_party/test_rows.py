@@ -46,3 +46,27 @@ def test_every_script_that_learns_is_short():
     lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in scripts}
     assert len(lengths) >= 3
     assert max(lengths.values()) <= 40, lengths
+
+
+@pytest.fixture
+def stacks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/third_party"))
+    import run
+
+    return run
+
+
+def test_a_newest_stack_is_installed_without_versions(stacks):
+    assert stacks.packages_of("trl==newest")[0] == "trl"
+    assert stacks.packages_of("trl==1.18.0")[0] == "trl==1.18.0"
+    assert not any("==" in package for package in stacks.packages_of("pettingzoo==newest"))
+
+
+def test_a_newest_stack_that_breaks_says_where(stacks):
+    found = stacks.unreported("trl", "Traceback\nImportError: no module")
+    row = stacks.newest_row("trl==newest", found)
+    assert row[0] == "**trl**"
+    assert row[-1] == "script: ImportError: no module"
+    rows = [("a", "works"), ("b", "works")]
+    found = {"library": "L", "versions": {"l": "2"}, "rows": rows, "faults": {"b": "E: x\nmore"}}
+    assert stacks.newest_row("trl==newest", found)[2:] == ["l 2", "1 of 2", "b: E: x"]

@@ -1,0 +1,1 @@
+"""The same stored replies, scored by flowzoo and by other evaluation harnesses."""
