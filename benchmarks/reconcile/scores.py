@@ -69,8 +69,9 @@ def run_programs(sources: list[str]) -> dict[str, Score]:
     limits = Limits(cpu_s=10, memory_mb=512)
     runs = {}
     with Sandbox() as sandbox:
-        programs = [(Program(source), [StdinTest("", "")]) for source in sources]
-        for source, verdict in zip(sources, sandbox.run_sync(programs, limits), strict=True):
+        programs = [Program(source) for source in sources]
+        verdicts = sandbox.run_sync(programs, [[StdinTest("", "")]] * len(sources), limits)
+        for source, verdict in zip(sources, verdicts, strict=True):
             status = verdict.cases[0].status if verdict.cases else verdict.status
             ended = "" if status in ("AC", "WA") else f"{status} {verdict.cases[0].stderr[-200:]}"
             runs[source] = Score(float(not ended), ended)

@@ -238,7 +238,7 @@ def load_texts(folder: Path) -> ModelTexts:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
-    except Exception as error:  # of any kind; those of tokenizers are bare
+    except Exception as error:  # tokenizers raise bare exceptions
         raise cannot_load(str(folder), error) from error
     try:
         source = folder if (folder / GENERATION).is_file() else base

@@ -28,9 +28,9 @@ the rest of a body after the reply."""
 STALL_S = 30.0
 """Most seconds without a client that reads, while a reply waits for it."""
 _LINGER_S, _LINGER_BYTES, _LINGERING = 2.0, 2**20, 1024
-"""Seconds in which a refused client may read the reply, bytes that it may send meanwhile, and most
-clients above the bound of connections that may. A socket that is closed while bytes of its client
-are unread resets the connection, and the reply is lost."""
+"""Most seconds that a refused client has to read the reply, most bytes that it sends in this time,
+and most such clients above the bound of connections. A socket that is closed while bytes of its
+client are unread resets the connection, and the reply is lost."""
 _QUIET = logging.getLogger("flowzoo.front.connection")
 _QUIET.setLevel(logging.CRITICAL + 1)  # uvicorn logs every request that is no HTTP
 

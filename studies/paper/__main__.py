@@ -71,8 +71,8 @@ def study_page(runs: Sequence[RunData], paths: Sequence[Path]) -> dict[str, Any]
     matrix = matrix_facts(runs, {}, notes, read_failure_modes(paths))
     study = study_facts(runs, notes, matrix["controls"])
     findings = [*team_findings(study["teams"]), sharing_finding(study["sharing"])]
-    matrix["findings"] += [finding.as_facts() for finding in findings]
-    return matrix | {"study": study}
+    added = [finding.as_facts() for finding in findings]
+    return {**matrix, "findings": [*matrix["findings"], *added], "study": study}
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ from lm_eval.api.metrics import exact_match_hf_evaluate
 from lm_eval.filters.extraction import RegexFilter
 
 # The tasks of programs load the hub's `code_eval` at their import, which would run programs here.
-sys.modules["evaluate"] = types.SimpleNamespace(
-    load=lambda name: types.SimpleNamespace(compute=lambda **kwargs: [{"pass@1": 0.0}])
+sys.modules["evaluate"] = types.ModuleType("evaluate")
+vars(sys.modules["evaluate"])["load"] = lambda name: types.SimpleNamespace(
+    compute=lambda **kwargs: [{"pass@1": 0.0}]
 )
 humaneval = importlib.import_module("lm_eval.tasks.humaneval.utils")
 minerva = importlib.import_module("lm_eval.tasks.minerva_math.utils")

@@ -116,7 +116,7 @@ def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[An
             model.load_adapter(source)
             if os.path.isfile(os.path.join(source, GENERATION)):
                 model.generation_config = transformers.GenerationConfig.from_pretrained(source)
-    except Exception as error:  # of any kind; those of tokenizers are bare
+    except Exception as error:  # tokenizers raise bare exceptions
         raise cannot_load(source, error) from error
     _check_weights(base, loaded)
     return model.to(device), tokenizer

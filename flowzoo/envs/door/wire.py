@@ -185,7 +185,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
 def _exceeds_containers(data: bytes) -> bool:
     if data.count(b"{") + data.count(b"[") <= MOST_CONTAINERS:
         return False  # soon for almost all requests, as brackets in texts are counted
-    openings = (found for found in _TEXT_OR_OPENING.finditer(data) if found.lastindex)
+    openings = (token for token in _TEXT_OR_OPENING.finditer(data) if token.lastindex)
     return next(islice(openings, MOST_CONTAINERS, None), None) is not None
 
 
