@@ -48,6 +48,8 @@ def judge(folder: Path) -> Any:
 
 def function(folder: Path) -> Any:
     """A function in a thread that is not the main one."""
+    from hooked import hook
+
     from flowzoo.baselines.settings.hooks import RewardFunction
 
     def spin(*given: Any) -> None:
@@ -58,7 +60,7 @@ def function(folder: Path) -> Any:
 
     def call() -> None:
         try:
-            RewardFunction("reward", "m:spin", spin, "").call()
+            hook(RewardFunction, spin, "--reward").call()
         except waits.LateError as error:
             failed.append(error)
 
