@@ -76,7 +76,8 @@ def grader(folder: Path) -> Any:
 
     pool.SLACK_S = 1.0
     workers = pool.WorkerPool("tests.sandbox.pool_handlers:setup", workers=1, name="math")
-    assert workers.run([b"echo:ab"], 0.1)[0].value == b"ab"
+    for _ in range(5):  # the usual time is not that of the start
+        assert workers.run([b"echo:ab"], 0.1)[0].value == b"ab"
     os.kill(workers._started[0].process.pid, signal.SIGSTOP)
     first = workers._started[0].process.pid
     found = workers.run([b"echo:ab"], 0.1)

@@ -16,7 +16,7 @@ CASES = {
     "engine": ("policy 'pocket:xs'", r"LateError: policy .* has not answered in 3 s: what was sav"),
     "endpoint": ("policy 'openai:model@", r"LateError: policy .* has not answered in 3 s"),
     "judge": ("the judge has run for", r"LateError: the judge has not ended in 3 s"),
-    "function": ("--reward m:spin has run for", r"LateError: --reward m:spin has not ended in 3 s"),
+    "function": ("--reward m:f has run for", r"LateError: --reward m:f has not ended in 3 s"),
     "grader": ("from worker pool 'math'", r"value=b'ab'"),
     "sandbox": ("from a program in the sandbox", r"\('AC', {'retried': True}\)"),
     "mcp": ("from the MCP server", r"McpServerError: the MCP server .* did not start"),

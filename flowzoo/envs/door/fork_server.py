@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-MOST_ANSWER = 2**20
+MOST_ANSWER = 2**25
 """Most characters of an answer."""
 MOST_REASON = 10_000
 """Most characters of an error's text."""

@@ -57,7 +57,7 @@ requests, `unread` turns whose reply was not read to its end. Other equal reques
 turns, and one with `n` is as many.
 
 A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
-(`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024
+(`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, of a function 32 MiB, `refusals`: 100, `threads`: 1,024
 functions of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that
 were answered with an error), `refusal` (code of the last), `unread`, `repeated` and `uncalled`
 (number of replies without a tool call where `tool_choice` required one).
