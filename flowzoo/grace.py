@@ -60,7 +60,7 @@ class StopGrace:
 
     @contextmanager
     def allow(self) -> Iterator[None]:
-        """Let the end of the time raise in the block, whose failure all ranks will hear of."""
+        """Let the end of the time raise in the block, whose failure all ranks learn."""
         self._held -= 1
         try:
             yield

@@ -134,7 +134,7 @@ class Trainer:
                 else:
                     try:
                         on_step(row)
-                    finally:  # whoever reads what it prints may have got the signal, too
+                    finally:  # the reader of its output may have got the signal, too
                         self._stop_if_asked(row)
         except (KeyboardInterrupt, StepDroppedError) as stop:
             if GRACE.over or isinstance(stop, StepDroppedError):

@@ -59,6 +59,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
 
     def start(target):
         held = hold_before(root / target)
+        held.unlink(missing_ok=True)
         command = warm(words)
         wait_for_command(held.exists, command)
         return command
