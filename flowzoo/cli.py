@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from flowzoo.commands.progress.redaction import finish_files, redact_files
 from flowzoo.commands.progress.stopping import STOP, kept_by
@@ -65,23 +65,35 @@ def main(argv: Sequence[str] | None = None) -> int:
                 end_without_threads(status)
             return status
         except BrokenPipeError:
-            # Python flushes stdout once more at exit; give it somewhere to write.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            write_nowhere(sys.stdout)
             return 0 if _PRINTING.intersection(arguments) else 1
         except (KeyboardInterrupt, Exception) as error:
-            if not (STOP.number or isinstance(error, KeyboardInterrupt)):
+            if not STOP.has_ended(error):
                 raise
             STOP.ignore()
-            if not STOP.quiet:
-                print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
+            try:
+                if isinstance(error, FlowzooError) and not is_reported(error):
+                    _print_error(error)
+                if not STOP.quiet:
+                    print(f"\ninterrupted: {kept_by(error)}", file=sys.stderr)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                write_nowhere(sys.stdout, sys.stderr)
             return STOP.status
         finally:
             finish_files()
 
 
+def write_nowhere(*streams: TextIO) -> None:
+    """Give streams whose reader has gone somewhere to write what Python flushes at exit."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def end_without_threads(status: int) -> NoReturn:
     """End the process, which would wait for threads that do not answer."""
     atexit._run_exitfuncs()
+    finish_files()
     sys.stderr.flush()
     os._exit(status)
 
@@ -143,11 +155,11 @@ def _run(arguments: tuple[str, ...]) -> int:
             logger.setLevel(logging.INFO if line.verbose else logging.WARNING)
             return _run_command(line.command)
     except (FlowzooError, OSError) as error:
-        if STOP.number or not (isinstance(error, FlowzooError) or _of_place(error)):
+        if STOP.has_ended(error) or not (isinstance(error, FlowzooError) or _of_place(error)):
             raise
         if "--verbose" in arguments:
             logging.getLogger("flowzoo").exception("the command failed")
-        if not getattr(error, "reported_elsewhere", False):
+        if not is_reported(error):
             _print_error(error)
         return 2
 
@@ -181,6 +193,11 @@ def _run_command(options: object) -> int:
             f"{os.path.basename(frame.filename)}, line {frame.lineno}): take them as flowzoo wrote "
             "them; --verbose shows more"
         ) from error
+
+
+def is_reported(error: BaseException) -> bool:
+    """True if another process says it, or the message of an interruption."""
+    return getattr(error, "reported_elsewhere", False)
 
 
 def _of_place(error: OSError) -> bool:

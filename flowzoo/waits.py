@@ -36,7 +36,7 @@ FIRST_LIMIT_S = 24 * 3600.0
 _NAMED, _LIMIT = 10, 100
 """The same as multiples of the usual time."""
 _LAST = 64
-"""Answers of which the usual time is the median."""
+"""Answers that tell the usual time."""
 _MOST_NAMES = 4
 _LOOK_S = 1.0
 _log = logging.getLogger("flowzoo")
@@ -66,6 +66,11 @@ class Wait:
     """Seconds after which it is named next; 0: as the kind says."""
 
     @property
+    def ended(self) -> bool:
+        """True after its end."""
+        return self not in _open
+
+    @property
     def seconds(self) -> float:
         """Seconds since it began, or since the last answer where that shows that all is well."""
         since = self.kind.last.get(self.of, 0.0) if self.kind.is_shared else 0.0
@@ -91,6 +96,8 @@ class WaitKind:
     line: str = "no answer for {seconds:.0f} s from {names}"
     is_shared: bool = False
     """True if one answerer has many questions, so that any answer shows that it is well."""
+    usual: Callable[[Iterable[float]], float] = statistics.median
+    """The usual time of the last answers; `max` where they are to questions of many sizes."""
     last: dict[str, float] = field(default_factory=dict)
     """Time of the last answer, by part of the kind."""
     answered: defaultdict[str, deque[float]] = field(
@@ -99,8 +106,8 @@ class WaitKind:
     """Seconds of the last waits that ended with an answer, by part of the kind."""
 
     def usual_s(self, of: str = "") -> float:
-        """Median of the last answers; 0: none yet."""
-        return statistics.median(self.answered[of]) if self.answered[of] else 0.0
+        """Usual time of the last answers; 0: none yet."""
+        return self.usual(self.answered[of]) if self.answered[of] else 0.0
 
     def limit_s(self, of: str = "") -> float:
         """Seconds after which a wait without another limit is given up."""
@@ -189,8 +196,8 @@ LOCKS = WaitKind("the command ends", 5.0)
 _open: dict[Wait, None] = {}
 _calls: dict[int, Wait] = {}
 """Innermost call of a user's function, by thread."""
+_ending = threading.Lock()
 _watcher: threading.Thread | None = None
-os.register_at_fork(after_in_child=_open.clear)
 
 
 @contextmanager
@@ -208,36 +215,51 @@ def function_call(name: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, _raise_late)
     outer = _calls.get(thread)
     wait = _calls[thread] = FUNCTIONS.begin(name, limit_s=limit)
-    ending = threading.Thread(target=_end_call, args=(wait, thread), daemon=True)
-    wait.give_up = ending.start
+    late = threading.Thread(target=_end_call, args=(wait, thread), daemon=True)
+    wait.give_up = late.start
     if outer is not None:
         outer.due = math.inf  # the inner call is named
     try:
         # In other threads a redirection could outlive the call.
         with contextlib.redirect_stdout(sys.stderr) if in_main else contextlib.nullcontext():
             yield
+        _forget_call(wait, outer, thread)
     except _LateCall:
         raise LateError(
             f"{name} has not ended in {limit:g} s (--function-limit): mend it, or raise the limit"
         ) from None
     finally:
+        _forget_call(wait, outer, thread)
+
+
+def _forget_call(wait: Wait, outer: Wait | None, thread: int) -> None:
+    with _ending:
+        if _calls.get(thread) is not wait:
+            return
         wait.end()
         if outer is None:
             del _calls[thread]
         else:
             _calls[thread], outer.due = outer, 0.0
+        # What was raised and has not come yet would end something else.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
 
 def _end_call(wait: Wait, thread: int) -> None:
     # A signal ends a sleep, too, but only the main thread gets one. The function may swallow what
     # is raised, so this is repeated until the call has ended.
     in_main = thread == threading.main_thread().ident
-    while _calls.get(thread) is wait:
-        if in_main:
-            signal.pthread_kill(thread, signal.SIGALRM)
-        else:
-            raised = ctypes.c_ulong(thread), ctypes.py_object(_LateCall)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(*raised)
+    while True:
+        with _ending:
+            if wait.ended:
+                return
+            if _calls.get(thread) is not wait:
+                pass  # an inner call is ended at its own limit
+            elif in_main:
+                signal.pthread_kill(thread, signal.SIGALRM)
+            else:
+                raised = ctypes.c_ulong(thread), ctypes.py_object(_LateCall)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(*raised)
         time.sleep(_LOOK_S)
 
 
@@ -245,6 +267,15 @@ def _raise_late(number: int, frame: object) -> None:
     wait = _calls.get(threading.get_ident())
     if wait is not None and wait.seconds >= wait.limit_s:  # else the call has just ended
         raise _LateCall
+
+
+def _forget_all() -> None:
+    global _ending
+    _open.clear()
+    _ending = threading.Lock()  # which a thread may have held
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _start_watching() -> None:

@@ -125,20 +125,18 @@ class FunctionJudge:
     """A function as a judge: `Workflow.judge`."""
 
     batching: Batching = "static"
+    is_function = True
 
     def __init__(self, function: JudgeFunction) -> None:
         self.name, self._function = JUDGE, function
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order."""
+        return [Completion(self._ask(request), finish="scripted") for request in requests]
+
+    def _ask(self, request: Request) -> str:
         with function_call("the judge"):
-            return [
-                Completion(
-                    call_noted(self._function, "the judge", list(request.messages)),
-                    finish="scripted",
-                )
-                for request in requests
-            ]
+            return call_noted(self._function, "the judge", list(request.messages))
 
     async def close(self) -> None:
         """No-op."""

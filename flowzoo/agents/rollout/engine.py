@@ -32,7 +32,7 @@ from flowzoo.errors import UsageError
 from flowzoo.functions import exit_error
 from flowzoo.garbage import pause_collection
 from flowzoo.provenance import usable_cores
-from flowzoo.waits import LIMITS, LateError, WaitKind
+from flowzoo.waits import LIMITS, LateError, Wait, WaitKind
 
 CHUNK = 256
 """Effects graded in one go."""
@@ -41,6 +41,10 @@ ENDED_WITHIN_S = 10.0
 """Most seconds for calls that are canceled to end."""
 ANSWERS = WaitKind("the command ends with an error", is_shared=True)
 """Answers of policies: engines, endpoints and judges."""
+BATCHES = WaitKind("the command ends with an error", is_shared=True, usual=max)
+"""Answers to batches, whose sizes differ."""
+LOOK_AGAIN_S = 1.0
+"""Seconds to take an answer that came while something blocked the loop."""
 
 Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult]]]
 """Carries effects of a task out, off the loop; returns results in order, as `resolve` does."""
@@ -316,16 +320,18 @@ class RolloutEngine:
                 queue.clear()
 
     async def _generate(self, policy: Policy, batch: Sequence[PendingRequest]) -> None:
-        name, limit = f"policy {policy.name!r}", ANSWERS.limit_s(policy.name)
+        kind = ANSWERS if policy.batching == "stream" else BATCHES
+        name, limit = f"policy {policy.name!r}", kind.limit_s(policy.name)
         late = LateError(
             f"{name} has not answered in {limit:.0f} s: what was saved before is whole, and the "
             "same command goes on from it"
         )
         loop = asyncio.get_running_loop()
-        give_up = partial(loop.call_soon_threadsafe, self._give_up, late)
+        is_here = any(getattr(policy, trait, False) for trait in ("is_person", "is_function"))
         try:
-            waiting = ANSWERS.wait(name, policy.name, limit_s=limit, give_up=give_up)
-            with nullcontext() if getattr(policy, "is_person", False) else waiting:
+            with nullcontext() if is_here else kind.wait(name, policy.name, limit_s=limit) as wait:
+                if wait is not None:
+                    wait.give_up = partial(loop.call_soon_threadsafe, self._look, wait, late)
                 completions = await policy.generate([waiting.request for waiting in batch])
         except (Exception, asyncio.CancelledError, KeyboardInterrupt):
             raise
@@ -350,7 +356,12 @@ class RolloutEngine:
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=ENDED_WITHIN_S)
 
-    def _give_up(self, late: LateError) -> None:
+    def _look(self, wait: Wait, late: LateError) -> None:
+        asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._give_up, wait, late)
+
+    def _give_up(self, wait: Wait, late: LateError) -> None:
+        if wait.ended:
+            return
         LIMITS.abandoned = True
         self.error = self.error or late
         self.wake.set()

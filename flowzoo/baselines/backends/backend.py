@@ -94,6 +94,8 @@ class RunBackend:
 
     writes = True
     """True if this process writes the files of the run."""
+    has_ranks = False
+    """True if other ranks go through the same loop beside this one."""
 
     @classmethod
     def open(

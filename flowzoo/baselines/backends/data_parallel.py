@@ -53,7 +53,7 @@ class DataParallel(LearnerGroup):
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add up gradients; a parameter without a gradient on any rank stays without."""
         there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
-        with _waiting():
+        with _waiting("gradients"):
             distributed.all_reduce(there, distributed.ReduceOp.MAX)
         some = [p for p, any_rank in zip(parameters, there.tolist(), strict=True) if any_rank]
         for parameter in some:
@@ -70,7 +70,7 @@ class DataParallel(LearnerGroup):
         """Gather pickled values with torch.distributed."""
         values: list[T | None] = [None] * self.world
         try:
-            with _waiting():
+            with _waiting("values"):
                 distributed.all_gather_object(values, value)
         except RuntimeError as error:
             raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
@@ -127,8 +127,8 @@ class FullyShardedDataParallel(DataParallel):
 
 
 @contextmanager
-def _waiting() -> Iterator[None]:
-    with GRACE.hold(), RANKS.wait("the other ranks", limit_s=LIMITS.wait_s or WAIT_S):
+def _waiting(of: str) -> Iterator[None]:
+    with GRACE.hold(), RANKS.wait("the other ranks", of, limit_s=LIMITS.wait_s or WAIT_S):
         yield
 
 
@@ -139,6 +139,6 @@ def join_ranks(host: str, shard: str, *, cuda: bool, **options: Any) -> DataPara
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     kinds = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     limit = timedelta(seconds=LIMITS.wait_s or WAIT_S)
-    with _waiting():
+    with _waiting("start"):
         distributed.init_process_group(kinds, timeout=limit, **options)
     return FullyShardedDataParallel() if shard == "full" else DataParallel()

@@ -66,6 +66,8 @@ class TorchrunBackend(RunBackend):
     # What one rank alone decides it tells the others (`once`), and what one rank alone raises is
     # raised on all, so that none waits for a rank that has gone.
 
+    has_ranks = True
+
     def __init__(self, learner_group: DataParallel) -> None:
         self._learner_group = learner_group
         self.rank, self.world = learner_group.rank, learner_group.world
@@ -103,7 +105,8 @@ class TorchrunBackend(RunBackend):
         try:
             if GRACE.over:
                 raise StepDroppedError
-            result = call_contained(work, f"rank {self.rank}")
+            with GRACE.allow():
+                result = call_contained(work, f"rank {self.rank}")
         except KeyboardInterrupt:
             if not GRACE.over:
                 raise

@@ -82,6 +82,7 @@ def _start_server() -> None:
 
 
 def _become(arguments: Sequence[str], log: str, environment: Mapping[str, str]) -> None:
+    os.setsid()  # Ctrl-C would reach it from the terminal, and again from the matrix
     threading.Thread(target=_end_with_matrix, daemon=True).start()
     gc.freeze()  # a collection would copy the pages that the fork shares with the server
     signal.signal(signal.SIGINT, signal.default_int_handler)

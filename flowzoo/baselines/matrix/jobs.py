@@ -89,6 +89,7 @@ class MatrixJob:
                     stderr=log,
                     stdin=subprocess.DEVNULL,
                     env=environment,
+                    start_new_session=True,  # Ctrl-C would reach it from the terminal, and again
                     preexec_fn=end_with(os.getpid()),
                 )
         self.state = "running"
@@ -100,6 +101,11 @@ class MatrixJob:
         An engine that starts threads and processes cannot be forked.
         """
         return False
+
+    @property
+    def stop_within(self) -> float:
+        """Seconds that a signal leaves its process before it saves."""
+        return 0.0
 
     def collect(self) -> None:
         """Update the state if its process has ended."""
@@ -146,6 +152,11 @@ class TrainingJob(MatrixJob):
     def forks(self) -> bool:
         """True for engines that sample with the learner's module."""
         return not self.config.engine_traits.own_weights
+
+    @property
+    def stop_within(self) -> float:
+        """As its settings say."""
+        return self.config.stop_within
 
     def summary(self) -> MetricRow:
         """Summary of the finished run."""

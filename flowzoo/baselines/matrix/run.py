@@ -17,7 +17,7 @@ from flowzoo.errors import DataError, UsageError
 POLL_S = 0.5
 MIN_FORKED_RUNS = 2
 """Number of runs from which on one process that imports for all of them saves time."""
-GRACE_S = 40.0  # seconds between the interrupt and the kill of a worker
+SAVED_S = 40.0  # seconds for a worker's last checkpoint, after those to end its step
 
 
 def training_jobs(matrix: Matrix, out: Path) -> list[TrainingJob]:
@@ -117,7 +117,8 @@ def _stop(jobs: Sequence[MatrixJob]) -> None:
     for job in jobs:
         if job.process is not None and job.process.poll() is None:
             job.process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + GRACE_S
+    within = SAVED_S + max((job.stop_within for job in jobs), default=0.0)
+    deadline = time.monotonic() + within
     for job in jobs:
         if job.process is None:
             continue

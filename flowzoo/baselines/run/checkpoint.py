@@ -46,6 +46,7 @@ from flowzoo.baselines.run.manifest import (
 from flowzoo.declared import NonNegative, Positive, check_declared
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import write_json
+from flowzoo.grace import StepDroppedError
 
 PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -113,10 +114,11 @@ def save(
         _check_shared(partial, seen)
         _write(partial, tokenizers or {}, texts or {}, manifest)
         # Renamed once all of it is on disk, so that a folder `step-*` is always complete.
-        if target.exists():
-            _remove(target)
+        old = _set_apart(target) if target.exists() else None
         os.rename(partial, target)
         _sync(root)
+        if old is not None:
+            shutil.rmtree(old)
 
     try:
         backend.once(begin)
@@ -125,7 +127,7 @@ def save(
             backend.each(functools.partial(learner.apply, save_learner, folder))
         seen = backend.each(lambda: _sizes(partial))
         backend.once(finish)
-    except LearnersLostError:  # the next checkpoint removes partial files
+    except (LearnersLostError, StepDroppedError):  # the next checkpoint removes partial files
         raise
     except Exception as error:  # torch and safetensors raise errors of different types
         if backend.writes:
@@ -258,9 +260,13 @@ def prune(root: Path, keep: CheckpointRetention) -> None:
 
 def _remove(path: Path) -> None:
     # Renamed first: a kill during the removal must not leave a torn `step-*`.
+    shutil.rmtree(_set_apart(path))
+
+
+def _set_apart(path: Path) -> Path:
     doomed = path.with_name(f"{PARTIAL}removed-{path.name}")
     os.rename(path, doomed)
-    shutil.rmtree(doomed)
+    return doomed
 
 
 def seed_random(seed: int) -> None:

@@ -144,8 +144,9 @@ class RunSettings(ProcessOptions, WorkflowOptions):
     """Functions to call after every step, as module:function or file.py:function; see
     docs/hooks.md."""
     stop_within: NonNegative[float] = 20.0
-    """Seconds for the step to end after a first Ctrl-C or SIGTERM; a longer one is dropped. Either
-    way a checkpoint is made (docs/waits.md). 0: the run ends at once, without one."""
+    """Seconds for the step to end after a first Ctrl-C or SIGTERM; a longer one is dropped. Then a
+    checkpoint is made, unless policies are being updated, batches were sampled ahead or no step is
+    done (docs/waits.md). 0: the run ends at once, without one."""
     wait_limit: NonNegative[float] = 0.0
     """Seconds for an answer of an engine, endpoint, judge, rollout worker, grader or learner rank;
     0: by what is usual (docs/waits.md)."""

@@ -57,6 +57,8 @@ class RunState:
         """Row of a step whose update is done and whose evaluation was dropped, or empty."""
         self.saved = -1
         """Step of the last checkpoint; -1: none."""
+        self.saved_begun = False
+        """True if that checkpoint has no evaluation of its step yet; see `begun`."""
 
     @property
     def finished(self) -> bool:
@@ -143,7 +145,7 @@ class RunState:
             backend=backend,
             again=step == self.saved,
         )
-        self.saved = step
+        self.saved, self.saved_begun = step, bool(self.begun)
 
     def resume(
         self, run: RunDirectory | RunFollower, backend: RunBackend
@@ -153,7 +155,8 @@ class RunState:
         info, damaged = checkpoint.recover(run.checkpoints, self.learners, backend)
         if info is not None:
             self.begun = info.state.get("begun", {})
-            self.saved, self.step = info.step, info.step - bool(self.begun)
+            self.saved, self.saved_begun = info.step, bool(self.begun)
+            self.step = info.step - self.saved_begun
             self.tokens = info.state["tokens"]
             self.seconds = info.state["seconds"]
             self.stream.cursor = info.state["cursor"]

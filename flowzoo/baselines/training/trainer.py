@@ -111,7 +111,8 @@ class Trainer:
         """Run to the last step and return the summary; `on_step` sees every row of metrics."""
         started = time.perf_counter() - self.run.state.seconds
         try:
-            with GRACE.grant(self.run.config.stop_within):
+            ranks = self.run.backend.has_ranks
+            with GRACE.grant(self.run.config.stop_within, ranks=ranks):
                 self._go_on(started, on_step)
             summary = self.summary()
             if self.run.config.swap_probe:
@@ -131,8 +132,10 @@ class Trainer:
                     self._open_again(lost)
                     started = time.perf_counter() - self.run.state.seconds
                 else:
-                    on_step(row)
-                    self._stop_if_asked(row)
+                    try:
+                        on_step(row)
+                    finally:  # the reader of its output may have got the signal, too
+                        self._stop_if_asked(row)
         except (KeyboardInterrupt, StepDroppedError) as stop:
             if GRACE.over or isinstance(stop, StepDroppedError):
                 GRACE.finish()
@@ -144,7 +147,7 @@ class Trainer:
         state = self.run.state
         if state.finished or not any(self.run.backend.each(lambda: GRACE.asked)):
             return
-        if state.saved != state.step:
+        if state.saved != state.step or state.saved_begun:
             self.save(state.step, None if ROLLBACK in row else row.get("eval/reward/mean"))
         raise KeyboardInterrupt
 
@@ -165,7 +168,9 @@ class Trainer:
 
     def _save_mark(self) -> None:
         run, mark = self.run, self._mark
-        if mark is None or mark.step == run.state.saved:
+        if mark is None:
+            return
+        if mark.step == run.state.saved and (mark.begun or not run.state.saved_begun):
             return
         run.state.begun, run.state.tokens = mark.begun, mark.tokens
         run.state.stream.cursor, run.state.means = mark.cursor, mark.means
@@ -173,7 +178,7 @@ class Trainer:
         run.state.save(run.directory, run.backend, mark.step, None, ())
 
     def _advance(self, step: int, started: float) -> MetricRow:
-        run, state, config = self.run, self.run.state, self.run.config
+        state, config = self.run.state, self.run.config
         row: MetricRow = state.begun or {"step": step}
         if step > 0 and not state.begun:
             self._set_mark(state.step, {})
@@ -186,9 +191,21 @@ class Trainer:
             row |= self.evaluate(step)
             self._spent["evaluation"] = time.perf_counter() - began
         row |= self.call_back(row)
-        self._mark = None
+        with GRACE.pause():  # nothing of the step can be dropped any more
+            self._mark = None
+            self._record(row, started)
+        due = step in config.eval_at or step % config.checkpoint_every == 0 or ROLLBACK in row
+        due = due or (config.on_collapse == "rollback" and row is best_row(state.evaluations))
+        if step == 0 or state.finished or due:
+            score = row.get("eval/reward/mean")
+            self.save(step, None if ROLLBACK in row else score)
+        return row
+
+    def _record(self, row: MetricRow, started: float) -> None:
+        """Complete the row of a step and log it."""
+        run, state, config = self.run, self.run.state, self.run.config
         if state.finished and "eval/scores" not in row:  # a callback ended the run
-            row |= self.evaluate(step)
+            row |= self.evaluate(state.step)
         row |= self.react(row)
         row["tokens/total"] = state.tokens
         state.seconds = time.perf_counter() - started
@@ -197,12 +214,6 @@ class Trainer:
         run.board.add(row)
         state.history.append(row)
         self._tell(silences(state.history, vars(config)))
-        due = step in config.eval_at or step % config.checkpoint_every == 0 or ROLLBACK in row
-        due = due or (config.on_collapse == "rollback" and row is best_row(state.evaluations))
-        if step == 0 or state.finished or due:
-            score = row.get("eval/reward/mean")
-            self.save(step, None if ROLLBACK in row else score)
-        return row
 
     def iterate(self, step: int) -> MetricRow:
         """Run one iteration: sample, judge, learn, sync and log."""
@@ -432,9 +443,8 @@ class Trainer:
         run = self.run
         # Batches under way are part of the checkpoint, so they must be complete.
         run.batches.settle()
-        if GRACE.asked:  # the step has ended in time
-            GRACE.finish()
-        run.state.save(run.directory, run.backend, step, score, run.batches.ready)
+        with GRACE.pause():  # the step has ended in time
+            run.state.save(run.directory, run.backend, step, score, run.batches.ready)
         self._losses = 0
 
     def summary(self) -> MetricRow:
@@ -454,6 +464,7 @@ class Trainer:
 
     def _open_again(self, lost: FlowzooError) -> None:
         """Continue from the last checkpoint, as the same command would in another process."""
+        self._mark = None
         self.close()
         while True:
             self._losses += 1

@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import sys
+import threading
 from typing import TextIO
 
 from flowzoo.provenance import redact
@@ -20,20 +21,23 @@ class RedactedFile(io.TextIOWrapper):
         super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
         self._original = stream  # which would close the file if it were collected
         self._part = ""
+        self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
         """Write the lines that have ended; a secret may come in pieces."""
-        whole, end, self._part = (self._part + text).rpartition("\n")
-        super().write(redact(whole + end))
-        if len(self._part) > _LONGEST:
-            self.finish()
+        with self._lock:
+            whole, end, self._part = (self._part + text).rpartition("\n")
+            super().write(redact(whole + end))
+            if len(self._part) > _LONGEST:
+                self.finish()
         return len(text)
 
     def finish(self) -> None:
         """Write a last line that has no end."""
-        part, self._part = self._part, ""
-        super().write(redact(part))
-        self.flush()
+        with self._lock:
+            part, self._part = self._part, ""
+            super().write(redact(part))
+            self.flush()
 
 
 def redact_files() -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from flowzoo.grace import GRACE
@@ -28,13 +28,15 @@ class StopSignals:
     def __init__(self) -> None:
         self.number = 0
         """First signal that was received; 0: none."""
+        self.raised = False
+        """True once a signal has raised an interruption."""
         self.quiet = False
         """True if another process prints what is saved."""
         self._before: dict[signal.Signals, Any] = {}
         self._hook = sys.unraisablehook
 
     def __enter__(self) -> StopSignals:
-        self.number, self._before = 0, {}
+        self.number, self.raised, self._before = 0, False, {}
         self._hook = sys.unraisablehook
         if threading.current_thread() is not threading.main_thread():
             return self
@@ -63,6 +65,14 @@ class StopSignals:
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
+    def has_ended(self, error: BaseException | None) -> bool:
+        """True if `error` is an interruption, or comes of one."""
+        while error is not None and not self.raised:
+            if isinstance(error, KeyboardInterrupt):
+                return True
+            error = error.__context__
+        return self.raised
+
     @property
     def status(self) -> int:
         """Exit status of a stopped command by shell conventions."""
@@ -71,9 +81,11 @@ class StopSignals:
     def _stop(self, number: int, frame: object) -> None:
         first, self.number = not self.number, self.number or number
         if GRACE.interrupts(number):
+            self.raised = True
             raise KeyboardInterrupt
         if first and not self.quiet:  # not through Python's stream, which may be in use
-            os.write(sys.stderr.fileno(), _asked_line(number).encode())
+            with suppress(OSError):  # a pipe whose reader got the signal, too
+                os.write(sys.stderr.fileno(), _asked_line(number).encode())
 
     def _unraisable(self, unraisable: Any) -> None:
         # A finalizer cannot raise, so its interruption is raised a little later.

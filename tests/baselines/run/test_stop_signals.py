@@ -12,6 +12,8 @@ import pytest
 from processes import is_running, wait_for
 
 PATIENCE = 600.0
+AFTER_S = 4.0
+"""More than the run's seconds for a step."""
 
 
 def wait_for_command(what: Callable[[], object], command: Any) -> None:
@@ -32,10 +34,14 @@ def children(pid: int) -> list[int]:
     return [one for child in map(int, own) for one in (child, *children(child))]
 
 
-def stopped(command: Any, number: int) -> str:
+def stopped(command: Any, number: int, *, again: bool = False) -> str:
     """What the command says in its last line when it gets the signal; its status is checked."""
     left = children(command.process.pid)
     os.kill(command.process.pid, number)
+    if again:
+        wait_for_command(lambda: "a second signal" in command.err.read_text(), command)
+        time.sleep(AFTER_S)
+        os.kill(command.process.pid, number)
     done = command.finish()
     assert done.returncode == 128 + number, done.stderr
     assert "Traceback" not in done.stderr
@@ -53,6 +59,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
 
     def start(target):
         held = hold_before(root / target)
+        held.unlink(missing_ok=True)
         command = warm(words)
         wait_for_command(held.exists, command)
         return command
@@ -60,8 +67,8 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     # While it is loading, before there is anything.
     said = stopped(start("run.json"), signal.SIGTERM)
     assert said == f"interrupted: before the first checkpoint; the same command restarts {root}"
-    # In the middle of a checkpoint.
-    said = stopped(start("checkpoints/step-00000002"), signal.SIGINT)
+    # In the middle of a checkpoint, which a first signal leaves alone.
+    said = stopped(start("checkpoints/step-00000002"), signal.SIGINT, again=True)
     assert said == (
         f"interrupted: step 2 of 4 was done; {root} has a checkpoint of step 0, from which the "
         "same command resumes"

@@ -128,27 +128,31 @@ class RemoteLearnerGroup:
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
         """`Done` of the first rank, once all ranks have done `work`."""
         arguments = policy, lr_scale, work, ray.put(given)
-        return self._ask(lambda worker: worker.work.remote(*arguments), _done_within())[0]
+        of = f"{policy} {getattr(work, '__name__', '')}"
+        return self._ask(lambda worker: worker.work.remote(*arguments), _done_within(), of)[0]
 
     def file(self, policy: str) -> WeightsFile:
         """The weights of `policy`, which stay on the first rank's node until they are read."""
         refs = [worker.file.options(num_returns=2).remote(policy) for worker in self._workers]
-        return WeightsFile(refs[0][1], *self._wait([sent for sent, _ in refs], _done_within())[0])
+        (sent, *_) = self._wait([sent for sent, _ in refs], _done_within(), f"{policy} file")
+        return WeightsFile(refs[0][1], *sent)
 
     def end(self) -> None:
         """Kill the ranks at once."""
         for worker in self._workers:
             ray.kill(worker)
 
-    def _ask(self, call: Callable[[Any], Any], within: float = JOINED_WITHIN_S) -> list[Any]:
+    def _ask(
+        self, call: Callable[[Any], Any], within: float = JOINED_WITHIN_S, of: str = ""
+    ) -> list[Any]:
         # What a learner does is collective, so every rank is asked at the same time. Arguments are
         # in Ray's object store once, however many ranks read them there.
-        return self._wait([call(worker) for worker in self._workers], within)
+        return self._wait([call(worker) for worker in self._workers], within, of)
 
-    def _wait(self, refs: Sequence[Any], within: float) -> list[Any]:
+    def _wait(self, refs: Sequence[Any], within: float, of: str = "") -> list[Any]:
         # A rank that raises while others wait for it, dies, or does not answer in time ends the
         # group: nothing of it can be used again, and all that it had is in the last checkpoint.
-        with RANKS.wait(f"learner workers{self._of}", self._of, limit_s=within):
+        with RANKS.wait(f"learner workers{self._of}", f"{self._of} {of}", limit_s=within):
             return self._answers(refs, within)
 
     def _answers(self, refs: Sequence[Any], within: float) -> list[Any]:

@@ -155,7 +155,7 @@ class RolloutPool:
     def stop(self) -> None:
         """Make `play`, in any thread, raise an error soon."""
         self._error = WorkerError("the run ends, and what was being played is given up")
-        for call in self._calls.values():
+        for call in list(self._calls.values()):  # another thread may change them
             if call.wait is not None:
                 call.wait.end(answered=False)
 
