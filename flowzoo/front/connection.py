@@ -48,6 +48,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.logger, self.front = _QUIET, front
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._running: Any = None  # the request that is being answered, of several
         self._is_refused = False
 
@@ -70,6 +71,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._running.message_event.set()
         self._end_wait()
         self._end_stall()
+        self._linger = _cancel(self._linger)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes, and count the ones outside of bodies; after a refusal drop them."""
@@ -222,7 +224,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._end_wait()
             self._end_stall()
             self._count = 0
-            self._stall = self.loop.call_later(_LINGER_S, self.transport.abort)
+            self._linger = self.loop.call_later(_LINGER_S, self.transport.abort)
             with suppress(OSError):  # the client may have gone
                 self.transport.write_eof()
         else:

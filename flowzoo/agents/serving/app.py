@@ -12,7 +12,7 @@ from flowzoo.agents.serving.questions import TeamAnswer
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
 from flowzoo.envs.door.fields import Api
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, event, make_choice
+from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, make_choice
 from flowzoo.envs.door.wire import model_list, read_request
 from flowzoo.envs.door.writer import ReplyWriter, reply_writer
 from flowzoo.envs.text import encodable
@@ -112,7 +112,7 @@ async def reply_events(pending: PendingAnswer, writer: ReplyWriter) -> AsyncIter
             for part in writer.end(usage(completions)):
                 yield part
         except RefusalError as error:
-            yield event(error.body())
+            yield writer.fail(error)
 
 
 def choice_of(pending: PendingAnswer, index: int, answer: TeamAnswer) -> ReplyChoice:

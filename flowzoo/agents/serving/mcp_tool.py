@@ -23,8 +23,9 @@ from mcp.types import (
 
 from flowzoo.agents.serving.app import NO_ANSWER
 from flowzoo.agents.serving.questions import TeamAnswer
-from flowzoo.agents.serving.service import TeamService
+from flowzoo.agents.serving.service import TeamService, ended
 from flowzoo.envs.door.wire import read_request
+from flowzoo.envs.text import encodable
 from flowzoo.front.refusal import RefusalError
 
 _QUESTION = {
@@ -49,7 +50,7 @@ async def answer_call(service: TeamService, params: CallToolRequestParams) -> Ca
                     and isinstance(item[1], TeamAnswer)
                     and item[1].text is not None
                 ):
-                    text, is_error = item[1].text, False
+                    text, is_error = encodable(item[1].text), False
     except RefusalError as error:
         text = str(error)
     finally:
@@ -71,10 +72,19 @@ async def serve_tool(service: TeamService) -> None:
 
     server = Server("flowzoo", on_list_tools=list_tools, on_call_tool=call_tool)
     engine = asyncio.create_task(service.engine.serve())
+
+    def end(_: object) -> None:
+        service.ending = True
+        service.line.close(ended())
+        service.refuse_open()
+
+    engine.add_done_callback(end)
     try:
         async with stdio_server() as streams:
             await server.run(*streams, server.create_initialization_options())
     finally:
-        service.refuse_open()
+        end(None)
         engine.cancel()
-        await asyncio.gather(engine, return_exceptions=True)
+        results = await asyncio.gather(engine, return_exceptions=True)
+    if isinstance(results[0], Exception):
+        raise results[0]

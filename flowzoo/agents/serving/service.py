@@ -145,7 +145,7 @@ class PendingAnswer:
         seed = request.seed
         if seed is None:  # where a call goes on, the speakers before it say the same again
             text = messages[last]["content"]
-            is_open = not (ask.tools or exchange)
+            is_open = not self.by_team or not (ask.tools or exchange)
             seed = secrets.randbelow(MOST_SEED) if is_open else key_int("served", text)
         for sample in range(request.samples):
             draw, parts = Draw(seed, sample, request.cap), (service.workflow, service.policy_map)

@@ -8,6 +8,7 @@ from typing import Any
 
 from flowzoo.envs.door.replies import JSON, ReplyChoice, UsedTokens, event, ignored_note, sent_calls
 from flowzoo.envs.door.wire import ModelRequest
+from flowzoo.front.refusal import RefusalError
 
 DONE = b"data: [DONE]\n\n"
 """The last event of a stream."""
@@ -39,8 +40,8 @@ class ChatWriter:
     def start(self) -> list[bytes]:
         """First events of a stream."""
         delta = {"role": "assistant", "content": ""}
-        samples = self._request.samples
-        return [self._chunk(index, delta, **self._notes) for index in range(samples)]
+        chunks = [self._chunk(0, delta, **self._notes)]
+        return [*chunks, *(self._chunk(index, delta) for index in range(1, self._request.samples))]
 
     def turn(self, index: int, text: str) -> bytes:
         """The event of a turn of an agent: where reasoning models stream their thoughts."""
@@ -66,6 +67,10 @@ class ChatWriter:
         """Last events of a stream."""
         last = [self._event([], usage=self._usage(usage))] if self._request.stream_usage else []
         return [*last, DONE]
+
+    def fail(self, error: RefusalError) -> bytes:
+        """The event of an error amid a stream, which ends there."""
+        return event(error.body())
 
     def _row(
         self, index: int, name: str, value: JSON, finish: str | None, facts: Mapping[str, Any]

@@ -84,7 +84,7 @@ FIELDS = (
     Field("service_tier", None, str, _IGNORED, "", ("auto", "default")),
     Field("store", None, bool, "ignored: nothing is stored", "", (False,)),
     Field("include", "responses", list, _IGNORED, "", ([],)),
-    Field("truncation", "responses", str, _IGNORED),
+    Field("truncation", "responses", str, _IGNORED, "", ("disabled",)),
     Field("background", "responses", bool, _IGNORED, "", (False,)),
     *(Field(name, "responses", kind, _IGNORED)
       for name, kind in (("background_options", dict), ("context_management", list),

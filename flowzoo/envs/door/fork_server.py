@@ -4,7 +4,8 @@ The server imports the installed modules that the program needs, and forks for e
 executes the program's own module anew, with `OPENAI_BASE_URL` and `OPENAI_API_KEY` of its run, and
 ends with the function. So nothing of a library passes from one episode to another: event loops,
 clients in globals or never closed, threads, default settings. Modules that the program imports
-late are reported by the first fork, which runs alone until it sends a request.
+late are reported by the first fork, which runs alone until it sends a request, or for some seconds.
+Modules of the program's own package are never imported before, as they may make a run's client.
 
 Settings and jobs on standard input and results on standard output are lines of JSON; what programs
 print goes to standard error. This file imports nothing of flowzoo.
@@ -27,6 +28,7 @@ import socket
 import sys
 import sysconfig
 import tempfile
+import time
 import traceback
 import types
 import warnings
@@ -39,6 +41,7 @@ MOST_ANSWER = 2**25
 MOST_REASON = 10_000
 """Most characters of an error's text."""
 _NAMES_AT_ONCE = 500
+_ALONE_S = 5.0  # most seconds of a first run without others, which it may wait for
 _INSTALLED = tuple(
     {
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -53,6 +56,7 @@ class ForkServer:
 
     def __init__(self, where: str, name: str) -> None:
         self.where, self.name = where, name
+        self.package = "" if where.endswith(".py") else where.partition(".")[0]
         self.code: types.CodeType | None = None  # once, so that no run sees a changed file
         if where.endswith(".py"):
             self.code = compile(Path(where).read_bytes(), os.path.abspath(where), "exec")
@@ -63,6 +67,7 @@ class ForkServer:
         self.learned, self.reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.learned.setblocking(False)
         self.is_warm = False  # a run has sent its first request, so its modules are modules
+        self.warm_at = 0.0
 
     def serve(self) -> None:
         """Start and end runs until standard input ends."""
@@ -75,7 +80,7 @@ class ForkServer:
         for source in (0, self.learned, ended):
             selector.register(source, selectors.EVENT_READ)
         while True:
-            ready = {key.fileobj for key, _ in selector.select()}
+            ready = {key.fileobj for key, _ in selector.select(self._patience())}
             if ended in ready:
                 ended.recv(2**16)
                 self._reap()
@@ -90,7 +95,15 @@ class ForkServer:
                     self._obey(json.loads(line))
             self._start_waiting()
 
+    def _patience(self) -> float | None:
+        # Seconds until the runs that wait for the first one start; None: none does.
+        is_alone = self.waiting and not self.is_warm
+        return max(0.0, self.warm_at - time.monotonic()) if is_alone else None
+
     def _obey(self, job: dict[str, Any]) -> None:
+        if job.get("warm"):
+            self.is_warm = True
+            return
         if "stop" not in job:
             self.waiting.append(job)
             return
@@ -104,11 +117,24 @@ class ForkServer:
             self._tell(waits["run"], -signal.SIGKILL, "")
 
     def _start_waiting(self) -> None:
+        self.is_warm |= bool(self.runs) and time.monotonic() >= self.warm_at
         while self.waiting and (self.is_warm or not self.runs):
             job = self.waiting.pop(0)
-            result = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by `_reap`
-            process = self._fork(lambda job=job, result=result: self._work(job, result))
-            self.runs[process] = job["run"], result
+            try:
+                self._start(job)
+            except OSError as error:  # of this run alone: others that end make room for the next
+                reason = f"its process cannot be started: {error.strerror}"
+                self._tell(job["run"], 1, json.dumps(["crash", reason, None]))
+
+    def _start(self, job: dict[str, Any]) -> None:
+        result = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by `_reap`
+        try:
+            process = self._fork(lambda: self._work(job, result))
+        except OSError:
+            result.close()
+            raise
+        self.runs[process] = job["run"], result
+        self.warm_at = time.monotonic() + _ALONE_S
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -132,8 +158,10 @@ class ForkServer:
     def preload(self, names: list[str]) -> None:
         """Import modules, of which forks then have a copy."""
         for name in names:
-            # What cannot be imported alone is imported by the program, in its forks.
-            with contextlib.suppress(Exception):
+            if name.partition(".")[0] == self.package:
+                continue
+            # What cannot be imported alone, or exits, is imported by the program, in its forks.
+            with contextlib.suppress(Exception, SystemExit):
                 importlib.import_module(name)
         gc.freeze()  # so that collections in forks copy no pages
 
@@ -235,6 +263,8 @@ def _become(work: Callable[[], None]) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
+        if numpy_random := sys.modules.get("numpy.random"):
+            numpy_random.seed()  # Python's own generator does so by itself
         work()
         status = 0
     except BaseException:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from flowzoo.envs.door import fork_server
-from flowzoo.envs.door.launch import clean, client_variables
+from flowzoo.envs.door.launch import arguments, clean, client_variables
 from flowzoo.envs.door.run import ProgramRun, ends_noticed
+from flowzoo.errors import UsageError
 from flowzoo.functions import FunctionSetting
 from flowzoo.sandbox.children import keeper_command
 
@@ -46,8 +45,9 @@ class ProgramForks:
         try:
             async with self._starting:
                 process = self._process = self._process or await self._start(base_url)
-        except OSError as error:
-            run.finish("crash", f"{sys.executable} cannot be started: {error.strerror}")
+        except (OSError, TypeError, UsageError) as error:
+            self._results.pop(number, None)
+            run.finish("crash", f"{sys.executable} cannot be started: {error}")
             return
         assert process.stdin is not None
         server = process.stdin
@@ -56,8 +56,11 @@ class ProgramForks:
             if not result.done():
                 server.write(json.dumps(job).encode() + b"\n")
 
-        given = [run.question, base_url, run.key][: parameter_count(self.function.function)]
-        tell({"run": number, "given": given, "base_url": base_url, "key": run.key})
+        tell({
+            "run": number, "given": arguments(self.function.function, run, base_url),
+            "base_url": base_url, "key": run.key,
+        })  # fmt: skip
+        run.begin = partial(tell, {"warm": True})
         run.stop = partial(loop.call_soon_threadsafe, tell, {"stop": number})
         if run.end is not None:  # the run ended during the start
             run.stop()
@@ -74,6 +77,7 @@ class ProgramForks:
     async def _start(self, base_url: str) -> asyncio.subprocess.Process:
         where, _, name = self.function.name.rpartition(":")
         settings = {"where": where, "name": name, "path": sys.path, "modules": self.modules}
+        line = json.dumps(settings).encode() + b"\n"
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *keeper_command([sys.executable, fork_server.__file__]),
@@ -81,7 +85,7 @@ class ProgramForks:
             env=os.environ | client_variables(base_url, "flowzoo"),
         )  # fmt: skip
         assert process.stdin is not None
-        process.stdin.write(json.dumps(settings).encode() + b"\n")
+        process.stdin.write(line)
         for work in (self._listen(process), self._show(process)):
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
@@ -113,17 +117,3 @@ class ProgramForks:
             self._lines += len(lines)
             if self._lines > MOST_LINES:
                 _log.warning("agent program: further lines that it prints are not shown")
-
-
-def parameter_count(function: Callable[..., Any]) -> int:
-    """Number of the arguments problem, base URL and key that a function takes by position."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # of a builtin
-        return 3
-    kinds = [parameter.kind for parameter in parameters]
-    by_position = sum(
-        kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for kind in kinds
-    )
-    return 3 if inspect.Parameter.VAR_POSITIONAL in kinds else min(3, by_position)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import threading
@@ -24,6 +25,7 @@ MOST_THREADS = 1024
 """Most threads of functions whose episodes have ended; threads cannot be killed."""
 _log = logging.getLogger("flowzoo")
 _LONGEST = 500  # characters of a reason
+_NAMES = "base_url", "api_key", "key"
 
 
 class StrayEnds(logging.Filter):
@@ -83,9 +85,32 @@ def _call(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     # In the program's thread.
-    status, reason, answer = outcome(lambda: run.program.run(run.question, base_url, run.key))
+    function = run.program.run
+    status, reason, answer = outcome(lambda: function(*arguments(function, run, base_url)))
     end = status, clean(reason, base_url, run.key), answer
     asyncio.run_coroutine_threadsafe(ended(run, *end), loop)
+
+
+def arguments(function: Callable[..., Any], run: ProgramRun, base_url: str) -> list[str]:
+    """The arguments of a run that a function takes: problem, base URL and key, or the first.
+
+    A parameter that has a default is the program's own, unless its name is of one of these.
+    """
+    given = [run.question, base_url, run.key]
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin
+        return given
+    count = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return given
+        is_own = parameter.default is not parameter.empty and parameter.name not in _NAMES
+        is_named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+        if is_named or (count and is_own):
+            break
+        count += 1
+    return given[:count]
 
 
 def clean(reason: str, base_url: str, key: str) -> str:
@@ -100,7 +125,8 @@ def client_variables(base_url: str, key: str) -> dict[str, str]:
     """Environment variables that OpenAI clients read."""
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
     proxies = {"NO_PROXY": skipped, "no_proxy": skipped}
-    return {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key, **proxies}
+    addresses = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), base_url)
+    return {**addresses, "OPENAI_API_KEY": key, **proxies}
 
 
 async def run_command(run: ProgramRun, base_url: str) -> None:

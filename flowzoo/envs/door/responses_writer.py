@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.door.replies import JSON, ReplyChoice, UsedTokens, event, ignored_note, sent_calls
 from flowzoo.envs.door.wire import ModelRequest
+from flowzoo.front.refusal import RefusalError
 
 
 class _Item(NamedTuple):
@@ -17,6 +18,11 @@ class _Item(NamedTuple):
     name: str
     value: str
     part: JSON | None
+
+    @property
+    def more(self) -> JSON:
+        """Fields of the events of its text."""
+        return {"logprobs": []} if self.name == "text" else {}
 
 
 class ResponsesWriter:
@@ -68,33 +74,47 @@ class ResponsesWriter:
     def parts(self, choice: ReplyChoice) -> list[bytes]:
         """Events of a reply before its finish reason."""
         self._choice, events = choice, list[bytes]()
-        for number, (item, kind, name, value, part) in enumerate(self._items()):
+        for number, row in enumerate(self._items()):
+            if number:  # an item ends before the next one begins
+                events += self._closing(number - 1)
+            item, part = row.item, row.part
             empty = {"arguments": ""} if part is None else {"content": []}
             opened = {**item, "status": "in_progress", **empty}
             added = {"output_index": number, "item": opened}
             events.append(self._event("response.output_item.added", **added))
             position = _position(number, item, part)
             if part is not None:
-                added = {"part": {**part, name: ""}, **position}
+                added = {"part": {**part, row.name: ""}, **position}
                 events.append(self._event("response.content_part.added", **added))
-            events.append(self._event(f"{kind}.delta", delta=value, logprobs=[], **position))
+            events.append(self._event(f"{row.kind}.delta", delta=row.value, **row.more, **position))
         return events
 
     def finish(self, choice: ReplyChoice) -> list[bytes]:
         """Events of the end of a reply."""
-        events = list[bytes]()
-        for number, (item, kind, name, value, part) in enumerate(self._items()):
-            position, done = _position(number, item, part), {"name": item.get("name"), name: value}
-            events.append(self._event(f"{kind}.done", logprobs=[], **done, **position))
-            if part is not None:
-                events.append(self._event("response.content_part.done", part=part, **position))
-            events.append(self._event("response.output_item.done", output_index=number, item=item))
-        return events
+        return self._closing(len(self._items()) - 1)
+
+    def _closing(self, number: int) -> list[bytes]:
+        row = self._items()[number]
+        position, events = _position(number, row.item, row.part), list[bytes]()
+        done = {row.name: row.value, **row.more}
+        if row.part is None:
+            done["name"] = row.item["name"]
+        events.append(self._event(f"{row.kind}.done", **done, **position))
+        if row.part is not None:
+            events.append(self._event("response.content_part.done", part=row.part, **position))
+        done = {"output_index": number, "item": row.item}
+        return [*events, self._event("response.output_item.done", **done)]
 
     def end(self, usage: UsedTokens | None) -> list[bytes]:
         """Last events of a stream."""
         row = self.whole([self._choice], usage)
         return [self._event(f"response.{row['status']}", response=row)]
+
+    def fail(self, error: RefusalError) -> bytes:
+        """The event of an error amid a stream, which ends there."""
+        stated = error.body()["error"]
+        fault = {"code": stated["code"], "message": stated["message"]}
+        return self._event("response.failed", response={**self._row("failed"), "error": fault})
 
     def _row(self, status: str) -> JSON:
         facts = {"flowzoo": self._facts} if self._facts else {}

@@ -111,15 +111,20 @@ class OpenRequest:
     def is_repeated(self, request: ProgramRequest, samples: int, sending: Sending) -> bool:
         """True if a request is this one, sent again.
 
-        An idempotency key decides. Without one a client that says so sends it again, or one that
-        has not read the replies and is no longer there.
+        An idempotency key decides. Without one a client sends it again that has not read the
+        replies and is no longer there.
         """
         if (request, samples) != (self.request, self.samples):
             return False
         if sending.key and self.key:
             return sending.key == self.key
         is_alone = self.link.end.done() or sending.link.end.done()
-        return (is_alone and not self.is_read) or sending.attempt > self.attempt
+        return is_alone and not self.is_read
+
+    def is_equal(self, request: ProgramRequest, samples: int, sending: Sending) -> bool:
+        """True if only the number of a request's try tells whether it is this one."""
+        is_keyed = sending.key and self.key
+        return (request, samples) == (self.request, self.samples) and not is_keyed
 
 
 class ProgramRun:
@@ -131,6 +136,7 @@ class ProgramRun:
         self.requests: list[OpenRequest] = []  # those whose reply may be unread, or that have a key
         self.end: ProgramEnd | None = None
         self.stop: Callable[[], object] = lambda: None  # stops the program; set at its start
+        self.begin: Callable[[], object] = lambda: None  # called at the first request
         self.calls = self.refused = self.repeated = 0
         self.refusal = ""
         self.quiet_s = 0.0  # time without a new request
@@ -165,6 +171,11 @@ class ProgramRun:
         if self.end is not None:
             raise over()
         earlier = [entry for entry in self.requests if entry.is_repeated(request, samples, sending)]
+        if not earlier and sending.attempt:
+            # The first try may never have arrived, and an equal entry be another turn's.
+            equal = [entry for entry in self.requests if entry.is_equal(request, samples, sending)]
+            if len(equal) == 1 and equal[0].attempt == sending.attempt - 1:
+                earlier = equal
         if not earlier:
             return self._open(request, samples, sending)
         entry = min(earlier, key=lambda entry: not entry.is_left)
@@ -184,6 +195,8 @@ class ProgramRun:
         if size > MOST_OPEN_CHARACTERS:
             message = f"Open requests have more than {MOST_OPEN_CHARACTERS:,} characters together."
             raise RefusalError(413, "open_requests_too_large", message)
+        if not self.calls:
+            self.begin()
         entry = OpenRequest(request, self.calls + 1, samples, sending)
         self.calls += samples
         self.requests.append(entry)

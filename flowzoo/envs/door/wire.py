@@ -20,6 +20,7 @@ MOST_CALLS = 128
 MOST_CONTAINERS = 16_384
 """Most lists and objects of a request: each takes 14 times the memory of its text."""
 Messages = tuple[tuple[str, ...], ...]
+_MOST_IGNORED = 32  # names of ignored fields that a reply has
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _TEXT_OR_OPENING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|([\[{])', re.DOTALL)
 
@@ -163,6 +164,22 @@ class ModelRequest(NamedTuple):
         return self.ask.model
 
 
+def _check_arguments(messages: list[Any]) -> None:
+    # Arguments of calls are JSON in a text, whose brackets are not those of the request.
+    rows = (row.get("tool_calls") for row in messages if isinstance(row, dict))
+    calls = (call for row in rows if isinstance(row, list) for call in row)
+    functions = (call.get("function") for call in calls if isinstance(call, dict))
+    values = (row.get("arguments") for row in functions if isinstance(row, dict))
+    text = " ".join(value for value in values if isinstance(value, str))
+    if _exceeds_containers(text.encode("utf-8", "surrogatepass")):
+        raise _too_many("Arguments of calls have")
+
+
+def _too_many(subject: str) -> RefusalError:
+    message = f"{subject} more than {MOST_CONTAINERS:,} lists and objects."
+    return RefusalError(413, "request_too_large", message)
+
+
 def read_body(raw: bytes) -> dict[str, Any]:
     """Read the object in the body of a request.
 
@@ -170,8 +187,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
         RefusalError: it is not a JSON object, or has too many lists and objects.
     """
     if _exceeds_containers(raw):
-        message = f"The request has more than {MOST_CONTAINERS:,} lists and objects."
-        raise RefusalError(413, "request_too_large", message)
+        raise _too_many("The request has")
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -234,7 +250,7 @@ def read_request(raw: bytes, api: Api, surface: Surface) -> ModelRequest:
         min((cap for cap in caps if cap is not None), default=None),
         bool(form),
         surface.server == "serve" and _switch(extras, "flowzoo", "transcript"),
-        tuple(ignored),
+        tuple(ignored[:_MOST_IGNORED]),
         body,
     )
 
@@ -325,6 +341,7 @@ def read_messages(value: object, label: str = "messages") -> Messages:
     names: dict[str, str] = {}
     if not isinstance(value, list) or not value:
         raise wrong("a list of at least one message", value, label)
+    _check_arguments(value)
     messages: list[tuple[str, ...]] = []
     for number, message in enumerate(value):
         param = f"{label}[{number}]"

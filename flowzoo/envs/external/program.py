@@ -15,12 +15,14 @@ answer.
 
 `run` is the name of a function (`module:solve`, `path/to/file.py:solve`), a function, or a command
 (`node agent.js`). The function is `solve(problem, base_url, api_key) -> answer`, optionally async,
-and may leave out the last arguments. A command gets the problem on standard input and prints its
-answer. Both find the door in `OPENAI_BASE_URL` and `OPENAI_API_KEY`.
+and may leave out the last arguments; a parameter with a default keeps it, unless it is named
+`base_url`, `api_key` or `key`. A command gets the problem on standard input and prints its answer.
+Named functions and commands find the door in `OPENAI_BASE_URL` and `OPENAI_API_KEY`.
 
 A named function runs in a new process for each episode, a fork in which its module is executed
 anew: clients in globals, event loops and threads end with the episode. Of what all episodes print
-the first 5 lines are logged. A function object runs in a thread of this process, where episodes
+the first 5 lines are logged. Installed packages other than the program's own are imported once,
+without the key of a run. A function object runs in a thread of this process, where episodes
 share its globals.
 
 Of other variables a command inherits paths, locale, proxies and the like (`INHERITED` in

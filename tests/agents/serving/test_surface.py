@@ -16,6 +16,11 @@ from served import Served, serving
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import make_workflow
 from flowzoo.envs.door.fields import FIELDS, Surface, check_fields, fields_of, outcome
+from flowzoo.envs.door.replies import ReplyChoice
+from flowzoo.envs.door.wire import read_request
+from flowzoo.envs.door.writer import reply_writer
+from flowzoo.envs.tools import ToolCall
+from flowzoo.front.refusal import RefusalError
 
 VALUES: dict[str, Any] = {
     "temperature": 0.3, "top_p": 0.5, "max_tokens": 10**9, "max_completion_tokens": 10**9,
@@ -97,6 +102,15 @@ def test_fields_that_nobody_knows_are_ignored_and_named(team):
         assert sorted(body["flowzoo"]["ignored"]) == ["guided_json", "top_k"]
 
 
+def test_ignored_fields_are_named_once_and_not_without_end():
+    fields = {f"x{number}": 1 for number in range(1000)}
+    raw = json.dumps(body_of("chat", n=3, **fields)).encode()
+    request = read_request(raw, "chat", Surface("serve", ("generator",)))
+    assert len(request.ignored) == 32
+    chunks = reply_writer(request, "1").start()
+    assert [b"flowzoo" in chunk for chunk in chunks] == [True, False, False]
+
+
 def test_the_server_s_own_sampling_is_not_ignored():
     surface = Surface("serve", ("m",), sampling={"temperature": 1.0, "top_p": 1.0})
     same = {"temperature": 1, "top_p": 1.0}
@@ -167,6 +181,51 @@ def test_responses_of_the_official_client_in_one_piece_and_streamed(team):
         {"role": "user", "content": "2+2?"},
     ]  # fmt: skip
     assert client.responses.create(model="generator", input=question).output_text == "\\boxed{1}"
+
+
+def rows_of(events: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(event.partition(b"data: ")[2]) for event in events]
+
+
+def test_an_item_of_streamed_responses_ends_before_the_next_one_begins():
+    raw = json.dumps(body_of("responses")).encode()
+    writer = reply_writer(read_request(raw, "responses", Surface("serve", ("generator",))), "1")
+    calls = [ToolCall(name, name, {}) for name in "fg"]
+    choice = ReplyChoice(0, "I look.", "tool_calls", calls)
+    rows = rows_of([*writer.start(), *writer.parts(choice), *writer.finish(choice)])[2:]
+    assert [row["output_index"] for row in rows] == [0] * 6 + [1] * 4 + [2] * 4
+    assert [row["type"].rpartition(".")[2] for row in rows[6:10]] == [
+        "added", "delta", "done", "done",
+    ]  # fmt: skip
+    named = [row["type"] for row in rows if "name" in row]
+    assert named == ["response.function_call_arguments.done"] * 2
+    assert {row["type"].rpartition(".")[0] for row in rows if "logprobs" in row} == {
+        "response.output_text"
+    }
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_stream_that_fails_ends_with_an_event_of_its_api(api):
+    raw = json.dumps(body_of(api)).encode()
+    writer = reply_writer(read_request(raw, api, Surface("serve", ("generator",))), "1")
+    *_, row = rows_of([*writer.start(), writer.fail(RefusalError(504, "timeout", "Too late."))])
+    fault = {"code": "timeout", "message": "Too late."}
+    if api == "chat":
+        assert row == {"error": {**fault, "type": "server_error", "param": None}}
+        return
+    assert (row["type"], row["sequence_number"]) == ("response.failed", 2)
+    assert (row["response"]["status"], row["response"]["error"]) == ("failed", fault)
+
+
+def test_a_role_with_tools_is_sampled_anew_as_one_without():
+    seeds: list[Any] = []
+    workflow = make_workflow("single")
+    policy = Replies(lambda request: seeds.append(request.key[0]) or "\\boxed{1}")
+    tool: Any = {"type": "function", "function": {"name": "look", "parameters": ADD}}
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        for model in ("generator", "generator", "single_v0", "single_v0"):
+            asked(served.url, "chat", model=model, tools=[tool])
+    assert [len(set(seeds[:2])), len(set(seeds[2:]))] == [2, 1]
 
 
 ADD = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -91,6 +91,21 @@ BODIES: dict[str, tuple[Any, int, str]] = {
     "a stop that is a number": (chat("writer", "x", stop=1), 400, "invalid_type"),
     "an empty stop": (chat("writer", "x", stop=["a", ""]), 400, "invalid_type"),
     "five stops": (chat("writer", "x", stop=list("abcde")), 400, "invalid_type"),
+    "large arguments of calls": (
+        with_message(
+            role="assistant",
+            tool_calls=[
+                {
+                    "id": str(number),
+                    "type": "function",
+                    "function": {"name": "f", "arguments": f'{{"a": [{",".join(["[]"] * 9000)}]}}'},
+                }
+                for number in range(2)
+            ],
+        ),
+        413,
+        "request_too_large",
+    ),
     "a large request": (chat("writer", "x" * 200_000), 413, "request_too_large"),
 }
 

@@ -14,6 +14,9 @@ from agent_programs import play_together
 from processes import commands_with, wait_for
 
 from flowzoo.envs import Episode
+from flowzoo.envs.door import fork_server
+from flowzoo.envs.door.launch import arguments
+from flowzoo.envs.door.run import ProgramRun
 from flowzoo.envs.external.program import OpenAIProgram
 
 CLIENT = """
@@ -197,3 +200,67 @@ def test_the_next_run_starts_the_server_again(tmp_path):
         (episode,) = played(made(tmp_path, source), 1)
         assert episode.finished().facts["reason"].startswith("its process ended by signal 9")
     assert sys.platform == "linux"
+
+
+def test_the_first_run_need_not_send_a_request_before_others_start(tmp_path):
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    source = f"""
+from pathlib import Path
+def solve(problem):
+    Path({str(meeting)!r}, str(os.getpid())).touch()
+    while len(os.listdir({str(meeting)!r})) < 2:
+        time.sleep(0.01)
+    return ask(problem)
+"""
+    ended = [of.finished() for of in played(made(tmp_path, source, seconds=60.0), 2)]
+    assert [record.facts["ended"] for record in ended] == ["answer"] * 2, ended[0].facts
+
+
+def test_a_program_in_an_installed_package_has_the_key_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    name = f"installed_{secrets.token_hex(4)}"
+    package = tmp_path / "site-packages" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(CLIENT + HONEST["kept in a global"], encoding="utf-8")
+    (package / "named.py").write_text(f"from {name} import ROLES, solve\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(package.parent))
+    ended = [of.finished() for of in played(OpenAIProgram(f"{name}.named:solve", at_once=1), 2)]
+    assert [record.facts["ended"] for record in ended] == ["answer"] * 2, ended[0].facts
+
+
+def test_a_run_that_cannot_be_forked_ends_alone(monkeypatch):
+    forks, told = fork_server.ForkServer.__new__(fork_server.ForkServer), []
+
+    def fail(work):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(forks, "_fork", fail, raising=False)
+    monkeypatch.setattr(forks, "_tell", lambda *end: told.append(end), raising=False)
+    forks.runs, forks.is_warm, forks.warm_at = {}, True, 0.0
+    forks.waiting = [{"run": 1}, {"run": 2}]
+    forks._start_waiting()
+    assert [number for number, *_ in told] == [1, 2]
+    assert "Resource temporarily unavailable" in told[0][2]
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda problem: "", 1),
+        (lambda problem, url: "", 2),
+        (lambda problem, temperature=1.0: "", 1),
+        (lambda problem="", base_url=None, api_key=None: "", 3),
+        (lambda problem, temperature=1.0, *rest: "", 1),
+        (lambda problem, *, base_url="": "", 1),
+        (lambda *given: "", 3),
+    ],
+)
+def test_arguments_that_a_function_takes(function, count):
+    run = ProgramRun(OpenAIProgram(function, roles="writer").program, "1+1")
+    assert arguments(function, run, "URL") == ["1+1", "URL", run.key][:count]
+
+
+def test_a_function_object_may_leave_out_arguments():
+    (episode,) = played(OpenAIProgram(lambda problem: "7", roles="writer"), 1)
+    assert episode.finished().answer == "7"

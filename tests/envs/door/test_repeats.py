@@ -196,7 +196,9 @@ def test_a_request_that_is_sent_again_before_it_is_a_turn_keeps_its_place():
     assert numbers == ["chatcmpl-1", "chatcmpl-2"]
 
 
-@pytest.mark.parametrize(("tries", "turns"), [("01", 1), ("00", 2), ("012", 1), ("02", 1)])
+@pytest.mark.parametrize(
+    ("tries", "turns"), [("01", 1), ("00", 2), ("012", 1), ("02", 2), ("001", 3)]
+)
 def test_the_next_try_of_the_official_client_is_the_same_turn(tries, turns):
     def solve(problem: str, base_url: str, key: str) -> str:
         said = ""
