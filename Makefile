@@ -118,7 +118,7 @@ lowest: $(STAMP) ## Test core and tasks with the lowest versions of what they ne
 
 # The README, the tutorials, every command and environment, as users have them: with what they have installed.
 extras: env ## Install the wheel without extras and with some, and do with each what users do (1 minute of CPU)
-	$(BIN)/python tests/extras.py $(if $(UV),--uv $(UV))
+	$(BIN)/python tests/extras.py $(if $(UV),--uv $(UV) --pins $(PINS))
 
 # Every interpreter of this machine that pyproject.toml names; the others are said.
 smoke: $(STAMP) ## Install wheel and sdist with every Python from 3.11 on that is here, and play an episode

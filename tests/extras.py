@@ -1,6 +1,6 @@
 """The wheel, installed without extras and with some, and what users do with each installation.
 
-    python tests/extras.py [--uv UV] [--wheel FILE]
+    python tests/extras.py [--uv UV [--pins FILE]] [--wheel FILE]
 
 Fresh environments: the core; the core with pytest, for the packages of `flowzoo new`; `[train]`;
 `[train,report]`. `installed.py` has what is done in each; of the core also `core_only.py` and what
@@ -27,19 +27,31 @@ TOOLS = Path(sys.executable).parent
 class Installation:
     """An environment of its own with the wheel."""
 
-    def __init__(self, folder: Path, uv: str, python: str) -> None:
-        """Make it, empty; `uv` installs if it is named, else pip."""
-        self.folder, self._uv = folder, uv
+    def __init__(self, folder: Path, uv: str, pins: str, python: str) -> None:
+        """Make it, empty; `uv` installs with `pins` if it is named, else pip."""
+        self.folder, self._uv, self._pins = folder, uv, pins
         self.python = str(folder / "bin/python")
         run([python, "-m", "venv", str(folder)])
 
     def install(self, *packages: str) -> None:
-        """Install packages in the versions that are tested together."""
-        args = ["-c", str(ROOT / "constraints.txt"), *packages]
-        quick = [self._uv, "pip", "install", "-q", "--python", self.python, *args]
-        if not self._uv or subprocess.run(quick).returncode:
-            pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            run([*pip, *args])
+        """Install packages in the versions that are tested together.
+
+        Raises:
+            SystemExit: nothing could install them, or a package has another hash than in the pins.
+        """
+        if self._uv:
+            quick = [self._uv, "pip", "install", "-q", "--python", self.python, "-c"]
+            done = subprocess.run(
+                [*quick, str(ROOT / self._pins), *packages], stderr=subprocess.PIPE, text=True
+            )
+            print(done.stderr, end="", file=sys.stderr, flush=True)
+            if not done.returncode:
+                return
+            if "hash mismatch" in done.stderr.lower():
+                sys.exit(f"extras: a package has another hash than in {self._pins}")
+            print(f"extras: pip installs {' '.join(packages)}, which checks no hashes", flush=True)
+        pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        run([*pip, "-c", str(ROOT / "constraints.txt"), *packages])
 
     def use(self, *args: str | Path) -> None:
         """Run its interpreter in a folder without the source."""
@@ -111,6 +123,7 @@ def main() -> None:
     """Build, install, try."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uv", default="", help="the program uv, which installs faster than pip")
+    parser.add_argument("--pins", default="constraints.txt", help="the versions that uv installs")
     parser.add_argument("--wheel", type=Path, help="a wheel that is built already")
     options = parser.parse_args()
     began = time.monotonic()
@@ -125,8 +138,9 @@ def main() -> None:
             shutil.copy(ROOT / "tests" / name, scratch)
         uv = str(Path(options.uv).resolve()) if options.uv else ""
         base = str(Path(sys.base_prefix, "bin/python3"))
-        check_core(Installation(scratch / "core", uv, base), wheel.resolve(), scratch)
-        check_training(Installation(scratch / "train", uv, base), wheel.resolve())
+        check_core(Installation(scratch / "core", uv, options.pins, base), wheel.resolve(), scratch)
+        trained = Installation(scratch / "train", uv, options.pins, base)
+        check_training(trained, wheel.resolve())
     print(f"extras: nothing failed, {time.monotonic() - began:.0f} s")
 
 

@@ -46,6 +46,7 @@ from flowzoo.commands.progress.shown import episode_progress, to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import check_count, check_folder, program_name
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
+from flowzoo.envs.settings import read_settings
 from flowzoo.errors import UsageError
 from flowzoo.files import read_json
 
@@ -66,10 +67,10 @@ class SpendingOptions:
     """TOML file with the prices of models in dollars per million tokens, as "MODEL" = { input =
     0.15, output = 0.6 }; prints the cost of every role."""
     max_cost: float | None = None
-    """Stop after this cost in dollars, by --prices; the same command with a higher limit
-    resumes."""
+    """Stop after this cost in dollars, of all --sets together, by --prices; the same command with a
+    higher limit resumes."""
     max_tokens_total: int | None = None
-    """Stop after this number of tokens of prompts and replies."""
+    """Stop after this number of tokens of prompts and replies, of all --sets together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +132,43 @@ def run(options: Options) -> int:
     if options.detect is not None:
         print("\n".join(line for plan in plans.values() for line in detection_lines(plan)))
         return 0
-    summaries = {name: play(plan) for name, plan in plans.items()}
-    if options.json:
-        results = {name: {"settings": plans[name].settings, **summaries[name]} for name in plans}
-        print(json.dumps({"sets": results} if options.sets else results[""]))
-    for name, summary in summaries.items():
-        part, workflow = plans[name].options, plans[name].workflow
-        if not options.json:
-            on = name or f"{workflow.task.name}, split {part.problems.which_split()}"
-            print_summary(summary, f"{workflow.name} on {on}")
-        if result := summary.get("against"):
-            if result["differs"] and not options.json:
-                print(f"protocols differ: {', '.join(result['differs'])}")
-            print(comparison_line(result))
-        if part.out:
-            page = f"{program_name()} report {shlex.quote(str(part.out))}"
-            print(f"episodes saved in {part.out / 'episodes.jsonl'}; their page: {page}")
-        print(f"{name}: {accuracy_line(summary)}" if name else accuracy_line(summary))
+    meter = meter_of(options.spending)
+    summaries: dict[str, Summary] = {}
+    try:  # what is finished is printed, whatever stops a later set
+        for name, plan in plans.items():
+            meter = meter.successor()
+            summaries[name] = play(plan, meter)
+            if not options.json:
+                print_results(name, plan, summaries[name])
+    finally:
+        if options.json and summaries:
+            results = {
+                name: {"settings": plans[name].settings, **summary}
+                for name, summary in summaries.items()
+            }
+            print(json.dumps({"sets": results} if options.sets else results[""]))
+            for name, summary in summaries.items():
+                print_results(name, plans[name], summary)
     if len(summaries) > 1:
         mean = sum(accuracy_of(summary) for summary in summaries.values()) / len(summaries)
         print(f"mean of {len(summaries)} sets {percent(mean)}")
     return 0
+
+
+def print_results(name: str, plan: EvaluationPlan, summary: Summary) -> None:
+    """Print the results of a set, or of the only evaluation; with --json the lines alone."""
+    options, workflow = plan.options, plan.workflow
+    if not options.json:
+        on = name or f"{workflow.task.name}, split {options.problems.which_split()}"
+        print_summary(summary, f"{workflow.name} on {on}")
+    if result := summary.get("against"):
+        if result["differs"] and not options.json:
+            print(f"protocols differ: {', '.join(result['differs'])}")
+        print(comparison_line(result))
+    if options.out:
+        page = f"{program_name()} report {shlex.quote(str(options.out))}"
+        print(f"episodes saved in {options.out / 'episodes.jsonl'}; their page: {page}")
+    print(f"{name}: {accuracy_line(summary)}" if name else accuracy_line(summary))
 
 
 def split_sets(options: Options) -> dict[str, Options]:
@@ -175,7 +192,7 @@ def split_sets(options: Options) -> dict[str, Options]:
         task = published.task if published else problems.task
         if problems.task not in (None, task):
             raise UsageError(f"--task {problems.task} is not that of {name}, {task}: leave it out")
-        policies, samples = options.policies, options.samples
+        policies, samples, words = options.policies, options.samples, problems.options
         if published:
             sampling = {
                 field: getattr(published.protocol, field)
@@ -184,10 +201,14 @@ def split_sets(options: Options) -> dict[str, Options]:
             }
             policies = replace(policies, **sampling)
             samples = published.protocol.samples if samples is None else samples
+            given = read_settings(words)
+            words += tuple(
+                word for word in published.options if word.partition("=")[0] not in given
+            )
         parts[name] = replace(
             options,
             sets=(f"{name}={data}",), policies=policies, samples=samples,
-            problems=replace(problems, task=task, data=data),
+            problems=replace(problems, task=task, data=data, options=words),
             out=options.out and options.out / name,
             against=options.against and options.against / name,
         )  # fmt: skip
@@ -239,11 +260,17 @@ def prepare(options: Options) -> EvaluationPlan:
     return EvaluationPlan(options, workflow, problems, json_settings(options, workflow))
 
 
-def play(evaluation: EvaluationPlan) -> dict[str, Any]:
-    """Play the missing episodes and return the summary."""
+def meter_of(spending: SpendingOptions) -> Meter:
+    """A meter with the limits of the options."""
+    return Meter(budget=Budget(spending.max_cost, spending.max_tokens_total))
+
+
+def play(evaluation: EvaluationPlan, meter: Meter | None = None) -> dict[str, Any]:
+    """Play the missing episodes and return the summary; None: a meter of its own."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
 
     options, workflow, problems, settings = evaluation
+    meter = meter or meter_of(options.spending)
     grading = grading_of(workflow)
     # More problems or samples extend the existing ones, which stay the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
@@ -260,7 +287,7 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
             saved = f"{len(store.finished)}{total} episodes are saved"
             to_stderr(f"resuming {store.folder}: {saved}")
         with open_policy_map(workflow, options.policies, options.problems.seed) as policy_map:
-            return measure(options, workflow, policy_map, problems, store)
+            return measure(options, workflow, policy_map, problems, store, meter)
 
 
 def check_options(options: Options) -> None:
@@ -272,7 +299,7 @@ def check_options(options: Options) -> None:
     spending = options.spending
     if spending.max_cost is not None and spending.prices is None:
         raise UsageError("--max-cost needs the prices of the models: add --prices FILE")
-    Budget(spending.max_cost, spending.max_tokens_total)
+    meter_of(spending)
     if spending.prices is not None:
         read_prices(spending.prices)
     if options.like:
@@ -304,16 +331,15 @@ def measure(
     policy_map: PolicyMap,
     problems: Sequence[Problem],
     store: EvaluationDirectory | None,
+    meter: Meter,
 ) -> dict[str, Any]:
     """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
 
     seed, spending = options.problems.seed, options.spending
-    prices = {}
     if spending.prices is not None:
-        prices = prices_by_policy(policy_map, read_prices(spending.prices))
-    meter = Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
+        meter.prices = prices_by_policy(policy_map, read_prices(spending.prices))
     published = next((row for row, _ in read_sets(options.sets).values()), None)
 
     def play(samples: int) -> tuple[list[EpisodeRecord], dict[str, Any]]:

@@ -79,11 +79,16 @@ def t_limit(freedom: int) -> float:
     return Z + sum(term / freedom**power for power, term in enumerate(_EXPANSION, start=1))
 
 
-def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
-    """The share of cases, from the sum of their values and their number in every group."""
+def grouped_share(
+    hits: Sequence[float], cases: Sequence[int], squares: float | None = None
+) -> ShareInterval:
+    """The share of cases, from the sum of their values and their number in every group.
+
+    `squares` is the sum of the values' squared distances from the share; None: all are 0 or 1.
+    """
     total, groups = sum(cases), len(cases)
     share = sum(hits) / total
-    spread = sum((hit - share * of) ** 2 for hit, of in zip(hits, cases, strict=True))
+    spread = _spread(hits, cases)
     bernoulli = share * (1 - share) * total
     if spread <= 1e-12 * total:  # equal shares: nothing says how far groups differ
         return share_interval(share, groups)
@@ -91,13 +96,24 @@ def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
         return share_interval(share, total)
     of = bernoulli * total * (groups - 1) / (spread * groups)
     # Members of a group that seem to differ more than strangers do so by chance.
-    return share_interval(share, of if total == groups else min(of, total), t_limit(groups - 1))
+    strangers = bernoulli * total / (bernoulli if squares is None else squares)
+    most = of if total == groups else strangers
+    return share_interval(share, min(of, most), t_limit(groups - 1))
+
+
+def _spread(sums: Sequence[float], cases: Sequence[int]) -> float:
+    middle = sum(sums) / sum(cases)
+    return sum((each - middle * of) ** 2 for each, of in zip(sums, cases, strict=True))
 
 
 def values_share(groups: Sequence[Sequence[float]]) -> ShareInterval:
     """The mean of values from 0 to 1 in groups, of which some may be empty."""
     filled = [group for group in groups if group]
-    return grouped_share([sum(group) for group in filled], [len(group) for group in filled])
+    values = np.array([value for group in filled for value in group])
+    squares = float(((values - values.mean()) ** 2).sum())
+    return grouped_share(
+        [sum(group) for group in filled], [len(group) for group in filled], squares
+    )
 
 
 def mean_interval(groups: Sequence[Sequence[float]]) -> Ends:
@@ -107,7 +123,7 @@ def mean_interval(groups: Sequence[Sequence[float]]) -> Ends:
     """
     means = np.array([sum(group) / len(group) for group in groups])
     if not all(0 <= value <= 1 for group in groups for value in group):
-        return number_interval(means)
+        return _number_interval(groups)
     if np.ptp(means) == 0 and means[0] not in (0.0, 1.0):
         return -math.inf, math.inf
     share = values_share(groups)
@@ -124,10 +140,16 @@ def number_interval(values: Floats) -> Ends:
 
     Infinite where all are equal: nothing says how far they may differ.
     """
-    if np.ptp(values) == 0:
+    return _number_interval(values[:, None].tolist())
+
+
+def _number_interval(groups: Sequence[Sequence[float]]) -> Ends:
+    sums, cases = [sum(group) for group in groups], [len(group) for group in groups]
+    count, total = len(groups), sum(cases)
+    if np.ptp(np.array(sums) / cases) == 0:
         return -math.inf, math.inf
-    half = t_limit(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return float(values.mean()) - half, float(values.mean()) + half
+    half = t_limit(count - 1) * math.sqrt(count / (count - 1) * _spread(sums, cases)) / total
+    return sum(sums) / total - half, sum(sums) / total + half
 
 
 def paired_interval(before: Sequence[float], after: Sequence[float]) -> Ends | None:

@@ -41,10 +41,18 @@ def score_variance(groups: Sequence[Sequence[float]]) -> ScoreVariance:
     """The variance of scores by problem, none of them empty, estimated without bias.
 
     One episode of each problem does not tell the parts apart: they are as in `EVEN`, 1 to 2.
+
+    Raises:
+        UsageError: less than two problems, or scores that are all equal.
     """
     if len(groups) < 2:
         raise UsageError(f"a variance needs the scores of two problems or more, got {len(groups)}")
     total = _variance([mean(group) for group in groups])
+    if len({score for group in groups for score in group}) == 1:
+        raise UsageError(
+            f"a variance needs scores that differ, and all are {groups[0][0]:g}: plan without "
+            "--against"
+        )
     repeated = [group for group in groups if len(group) > 1]
     if not repeated:
         return ScoreVariance(total / 3, 2 * total / 3)

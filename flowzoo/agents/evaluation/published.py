@@ -12,6 +12,9 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
 
 
+_SWITCH = {None: "as in the chat template", True: "on", False: "off"}
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedProtocol:
     """Sampling of published figures."""
@@ -23,6 +26,8 @@ class PublishedProtocol:
     samples: int
     max_tokens: int
     top_k: int = 0
+    thinking: bool | None = None
+    """Whether models think before they answer; None: not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class PublishedSet:
     rows: int
     """Number of its problems; 0: not stated."""
     protocol: PublishedProtocol
+    options: tuple[str, ...] = ()
+    """Options of the task that the rows need, as NAME=VALUE."""
 
     def describe(self, protocol: Mapping[str, Any]) -> str:
         """The name with the source of its protocol, and what `protocol`, as measured, has else."""
@@ -49,7 +56,12 @@ class PublishedSet:
         if protocol["samples"] != published.samples:
             yield f"{protocol['samples']} samples instead of {published.samples}"
         for way in protocol["decoding"].values():
-            if way.get("decoding") == "greedy" and published.temperature == 0:
+            thinking = way.get("thinking")
+            if way.get("decoding") and published.thinking not in (None, thinking):
+                yield f"thinking {_SWITCH[thinking]} instead of {_SWITCH[published.thinking]}"
+            if way.get("decoding") == "greedy":
+                if published.temperature > 0:
+                    yield f"greedy instead of temperature {published.temperature:g}"
                 continue
             for name in ("temperature", "top_p", "top_k"):
                 value = way.get(name, 0) if way.get("decoding") else None
@@ -66,7 +78,10 @@ def published_sets() -> Mapping[str, PublishedSet]:
     table = read_toml(Path(__file__).with_suffix(".toml"))
     protocols = {name: PublishedProtocol(**row) for name, row in table["protocols"].items()}
     return {
-        name: PublishedSet(name, row["task"], row["data"], row["rows"], protocols[row["protocol"]])
+        name: PublishedSet(
+            name, row["task"], row["data"], row["rows"], protocols[row["protocol"]],
+            tuple(row.get("options", ())),
+        )  # fmt: skip
         for name, row in table["sets"].items()
     }
 

@@ -109,7 +109,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts what an evaluation uses while it is played, and stops it at its budget."""
+    """Counts what the evaluations of a command use while played, and stops them at its budget."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Price by policy."""
@@ -117,10 +117,16 @@ class Meter:
     tokens: int = 0
     cost: float = 0.0
     """Dollars."""
+    before: tuple[int, float] = (0, 0.0)
+    """Tokens and cost of evaluations that are over."""
     calls: set[asyncio.Future[list[Completion]]] = field(default_factory=set)
     """Calls of policies that are under way."""
     _seconds: dict[tuple[Any, ...], float | None] = field(default_factory=dict)
     _verdicts: dict[str, tuple[str, Completion]] = field(default_factory=dict)
+
+    def successor(self) -> Meter:
+        """The meter of the command's next evaluation."""
+        return Meter(budget=self.budget, before=(self.tokens, self.cost))
 
     def watch(self, policy_map: PolicyMap, records: Sequence[EpisodeRecord]) -> PolicyMap:
         """`policy_map` with policies that count here, beginning with the calls of `records`.
@@ -129,7 +135,7 @@ class Meter:
             UsageError: there is a budget, and tokens of earlier verdicts are not known.
         """
         judge = policy_map.judge
-        self.tokens, self.cost = 0, 0.0
+        self.tokens, self.cost = self.before
         self._verdicts.clear()
         for record in records:
             for call in record.calls:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from flowzoo.aliases import DataRecord
-from flowzoo.declared import check_value
+from flowzoo.declared import check_value, declared_types
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
@@ -585,8 +585,8 @@ class NumberedRow(HasText, Protocol):
 N = TypeVar("N", bound=NumberedRow)
 
 
-_TEXTS: dict[Any, object] = {"str": str, "str | None": str | None, "SandboxName": str}
-"""Types of options that are texts, by their annotation in the source."""
+_TEXTS = (str, str | None)
+"""Types of options that are texts."""
 
 
 class DataTask(Task, Generic[N]):
@@ -657,9 +657,9 @@ class DataTask(Task, Generic[N]):
         plain_integers(self)
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
-        for option in fields(cast(Any, self)):
-            if option.type in _TEXTS:
-                check_value(f"`{option.name}`", getattr(self, option.name), _TEXTS[option.type])
+        for name, kind in declared_types(type(self)).items():
+            if kind in _TEXTS:
+                check_value(f"`{name}`", getattr(self, name), kind)
         check_seed(self.seed)
         check_sandbox(self.sandbox)
         names = self.drawn_by if self.data is not None else self.of_file

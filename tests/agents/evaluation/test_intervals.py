@@ -9,6 +9,7 @@ from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.evaluation.intervals import (
     grouped_share,
     interval,
+    mean_interval,
     number_interval,
     paired_interval,
     share_interval,
@@ -57,6 +58,23 @@ def test_cases_that_repeat_each_other_count_once():
     assert alike == pytest.approx(share_interval(0.6, 19, t_limit(19)))
     assert grouped_share([3.0] * 20, [3] * 20) == pytest.approx(share_interval(1.0, 20))
     assert grouped_share([2.0] * 20, [3] * 20).of == 20  # groups that all have the same share
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_fractional_scores_have_intervals_of_their_own_spread(samples):
+    scores = np.random.default_rng(0).uniform(0.4, 0.6, (100, samples))
+    low, high = mean_interval(scores.tolist())
+    half = 1.984 * scores.mean(axis=1).std(ddof=1) / 10
+    assert (high - low) / 2 == pytest.approx(half, rel=0.2)
+
+
+def test_numbers_in_groups_of_different_sizes_are_around_their_mean():
+    groups = [[1.0, 3.0, 5.0], [2.0], [9.0, 7.0]]
+    low, high = mean_interval(groups)
+    assert (low + high) / 2 == pytest.approx(27 / 6)
+    # Sums of the distances from 4.5 are -4.5, -2.5 and 7.
+    error = np.sqrt(3 / 2 * (4.5**2 + 2.5**2 + 7**2)) / 6
+    assert (high - low) / 2 == pytest.approx(4.30265 * error)
 
 
 @pytest.mark.parametrize("remaining", [0.0, 0.5, 1.0])

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from endpoint import chat, serving
 
 from flowzoo.agents.evaluation.intervals import evaluation_intervals, mean_interval, paired_interval
 from flowzoo.agents.evaluation.majority import vote
@@ -122,6 +123,8 @@ def test_the_variance_of_scores_in_two_parts():
     assert score_variance(alone) == pytest.approx(EVEN, abs=0.01)
     with pytest.raises(UsageError, match="two problems or more"):
         score_variance([[0.0, 1.0]])
+    with pytest.raises(UsageError, match="all are 1: plan without --against"):
+        score_variance([[1.0, 1.0], [1.0, 1.0]])
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -146,7 +149,7 @@ def test_every_published_set_names_its_source():
         assert " of " in published.protocol.source
         assert published.data.count("@") == 1
     for name in ("math500", "aime24", "aime25", "amc23", "olympiadbench", "minerva", "humaneval",
-                 "humanevalplus", "mbpp", "mbppplus", "livecodebench", "nq",
+                 "humanevalplus", "mbppplus", "livecodebench", "nq",
                  "hotpotqa"):  # fmt: skip
         assert read_sets((name,))[name] == (published_sets()[name], published_sets()[name].data)
 
@@ -188,6 +191,49 @@ def test_given_sampling_is_kept_and_said(rows, capsys):
                  "replies of 9 tokens instead of 4096", "T=1 p=0.95"):  # fmt: skip
         assert part in printed
     assert "top_p" not in printed
+
+
+def test_thoughts_and_greedy_replies_are_deviations(rows, capsys):
+    args = ["eval", "single", "--sets", f"math500={rows}", "--n", "3", "--samples", "1"]
+    assert main([*args, "--temperature", "0", "--max-tokens", "9"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "thinking as in the chat template instead of off; greedy instead of" in printed
+    assert "top_p" not in printed
+    protocol = published_sets()["math500"].protocol
+    way = {"decoding": "sampled", "temperature": 0.6, "top_p": 0.95, "thinking": False}
+    measured = {"problems": 500, "samples": 16, "decoding": {"": way},
+                "lengths": {"": (8192, protocol.max_tokens)}}  # fmt: skip
+    assert published_sets()["math500"].describe(measured) == f"math500 by {protocol.source}"
+
+
+def test_finished_sets_are_printed_and_share_one_budget(tmp_path, rows, capsys, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as endpoint:
+        endpoint.answer = lambda body, count: chat("\\boxed{1}")  # 10 tokens a call
+        args = ["eval", "single", "--policy", f"openai:m@{endpoint.url}", "--n", "3", "--sets",
+                f"first={rows}", f"second={rows}", "--max-tokens-total", "30"]  # fmt: skip
+        for words in ([], ["--json"]):
+            assert main([*args, *words]) != 0
+            printed, error = capsys.readouterr()
+            assert "used 30 tokens of --max-tokens-total 30" in " ".join(error.split())
+            assert "first: accuracy" in printed
+            assert "second: " not in printed
+        (line,) = [text for text in printed.splitlines() if text.startswith("{")]
+        assert [*json.loads(line)["sets"]] == ["first"]
+        assert main([*args[:-1], "60"]) == 0
+
+
+def test_rows_with_numpy_are_read_without_further_options(tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    check = "import numpy as np\n\ndef check(candidate):\n    assert np.allclose(candidate(2), 2)\n"
+    row = {"task_id": "HumanEval/0", "prompt": "def same(x):\n", "entry_point": "same",
+           "canonical_solution": "    return x\n", "test": check}  # fmt: skip
+    rows.write_text(json.dumps(row) + "\n")
+    args = ["eval", "single", "--policy", "scripted:1", "--sandbox", "unsafe", "--sets"]
+    assert main([*args, f"humanevalplus={rows}"]) == 0
+    assert "humanevalplus: accuracy 100.0 %" in capsys.readouterr().out
+    assert main([*args, f"humaneval={rows}", "--options", "packages=numpy"]) == 0
+    assert main([*args, f"humanevalplus={rows}", "--options", "packages="]) == 2
 
 
 def test_a_plan_plays_nothing(rows, tmp_path, capsys):

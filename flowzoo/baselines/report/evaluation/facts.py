@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from flowzoo.agents.evaluation.comparison import check_pair, paired_comparison
-from flowzoo.agents.evaluation.intervals import RATES, mean_interval
+from flowzoo.agents.evaluation.intervals import RATES, mean_interval, values_share
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.evaluation.summary import attempts_of, mean, means_by, tokens_per
 from flowzoo.baselines.report.evaluation.data import EvaluationData
@@ -177,4 +177,7 @@ def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float] | None:
     if not groups:
         return None
     values = [value for group in groups for value in group]
-    return [mean(values), *mean_interval(groups)]
+    if min(values) < 0 or max(values) > 1:
+        return [mean(values), *mean_interval(groups)]
+    share = values_share(groups)
+    return [share.share, share.low, share.high]
