@@ -11,7 +11,6 @@ from typing import Any
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
 
-
 _SWITCH = {None: "as in the chat template", True: "on", False: "off"}
 
 
@@ -79,7 +78,11 @@ def published_sets() -> Mapping[str, PublishedSet]:
     protocols = {name: PublishedProtocol(**row) for name, row in table["protocols"].items()}
     return {
         name: PublishedSet(
-            name, row["task"], row["data"], row["rows"], protocols[row["protocol"]],
+            name,
+            row["task"],
+            row["data"],
+            row["rows"],
+            protocols[row["protocol"]],
             tuple(row.get("options", ())),
         )  # fmt: skip
         for name, row in table["sets"].items()
