@@ -209,7 +209,10 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     for group in groups:
         for name, (share, of) in role_shares(group).items():
             shares.setdefault(name, []).append((share * of, of))
-    ends = {name: grouped_share(*zip(*sums, strict=True)) for name, sums in shares.items()}
+    ends = {
+        name: grouped_share([hits for hits, _ in sums], [of for _, of in sums])
+        for name, sums in shares.items()
+    }
     return intervals | {
         "roles": _role_intervals(groups),
         "shares": {name: [share.low, share.high] for name, share in ends.items()},

@@ -84,7 +84,7 @@ def published_sets() -> Mapping[str, PublishedSet]:
             row["rows"],
             protocols[row["protocol"]],
             tuple(row.get("options", ())),
-        )  # fmt: skip
+        )
         for name, row in table["sets"].items()
     }
 
