@@ -165,7 +165,7 @@ class ModelRequest(NamedTuple):
 
 
 def _check_arguments(messages: list[Any]) -> None:
-    # Arguments of calls are JSON in a text, whose brackets the request itself does not have.
+    # Arguments of calls are JSON in a text, whose brackets the request's do not include.
     rows = (row.get("tool_calls") for row in messages if isinstance(row, dict))
     calls = (call for row in rows if isinstance(row, list) for call in row)
     functions = (call.get("function") for call in calls if isinstance(call, dict))

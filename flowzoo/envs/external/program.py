@@ -54,14 +54,15 @@ episode, the program is run again with the same replies; if its requests then di
 
 A request is a turn even if its client disconnects. If the client had not read its whole reply, or
 its stream's finish reason, an equal request is the same turn; so is one that the official client
-says to be its next try. Of two with an `Idempotency-Key` the keys decide. `repeated` counts such
+says to be the next try of the only equal one. Of two with an `Idempotency-Key` the keys decide. `repeated` counts such
 requests, `unread` turns whose reply was not read to its end. Other equal requests are different
 turns, and one with `n` is as many.
 
 A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
-(`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, of a function 32 MiB, `refusals`: 100, `threads`: 1,024
-functions of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that
-were answered with an error), `refusal` (code of the last), `unread`, `repeated` and `uncalled`
+(`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, of a function 32 MiB, `refusals`:
+100, `threads`: 1,024 functions of earlier episodes still run), `reason`, `failed`, `refused` (number
+of requests that were answered with an error), `refusal` (code of the last), `unread`, `repeated` and
+`uncalled`
 (number of replies without a tool call where `tool_choice` required one).
 
 ## Version history
