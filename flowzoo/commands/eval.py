@@ -134,7 +134,7 @@ def run(options: Options) -> int:
         return 0
     meter = meter_of(options.spending)
     summaries: dict[str, Summary] = {}
-    try:  # what is finished is printed, whatever stops a later set
+    try:  # what is finished is printed, also where a later set stops
         for name, plan in plans.items():
             meter = meter.successor()
             summaries[name] = play(plan, meter)
@@ -192,7 +192,7 @@ def split_sets(options: Options) -> dict[str, Options]:
         task = published.task if published else problems.task
         if problems.task not in (None, task):
             raise UsageError(f"--task {problems.task} is not that of {name}, {task}: leave it out")
-        policies, samples, words = options.policies, options.samples, problems.options
+        policies, samples, settings = options.policies, options.samples, problems.options
         if published:
             sampling = {
                 field: getattr(published.protocol, field)
@@ -201,14 +201,14 @@ def split_sets(options: Options) -> dict[str, Options]:
             }
             policies = replace(policies, **sampling)
             samples = published.protocol.samples if samples is None else samples
-            given = read_settings(words)
-            words += tuple(
+            given = read_settings(settings)
+            settings += tuple(
                 word for word in published.options if word.partition("=")[0] not in given
             )
         parts[name] = replace(
             options,
             sets=(f"{name}={data}",), policies=policies, samples=samples,
-            problems=replace(problems, task=task, data=data, options=words),
+            problems=replace(problems, task=task, data=data, options=settings),
             out=options.out and options.out / name,
             against=options.against and options.against / name,
         )  # fmt: skip
@@ -266,7 +266,7 @@ def meter_of(spending: SpendingOptions) -> Meter:
 
 
 def play(evaluation: EvaluationPlan, meter: Meter | None = None) -> dict[str, Any]:
-    """Play the missing episodes and return the summary; None: a meter of its own."""
+    """Play the missing episodes and return the summary; the default meter is new."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
 
     options, workflow, problems, settings = evaluation

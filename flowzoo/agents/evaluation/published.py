@@ -26,7 +26,7 @@ class PublishedProtocol:
     max_tokens: int
     top_k: int = 0
     thinking: bool | None = None
-    """Whether models think before they answer; None: not stated."""
+    """True: models think before they answer; None: not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ def published_sets() -> Mapping[str, PublishedSet]:
     protocols = {name: PublishedProtocol(**row) for name, row in table["protocols"].items()}
     return {
         name: PublishedSet(
-            name,
-            row["task"],
-            row["data"],
-            row["rows"],
-            protocols[row["protocol"]],
-            tuple(row.get("options", ())),
+            name=name,
+            task=row["task"],
+            data=row["data"],
+            rows=row["rows"],
+            protocol=protocols[row["protocol"]],
+            options=tuple(row.get("options", ())),
         )
         for name, row in table["sets"].items()
     }
