@@ -79,6 +79,7 @@ class Wait:
     def end(self, answered: bool = True) -> None:
         """End the wait; an answer tells the usual time."""
         _open.pop(self, None)
+        self.give_up = None  # which may hold what waits, and this
         if answered:
             now = time.monotonic()
             self.kind.answered[self.of].append(now - self.began)
@@ -292,6 +293,7 @@ def _watch() -> None:
         for kind, group in groupby(waits, key=lambda wait: wait.kind):
             kind.tell(group)
         for wait in waits:
-            if wait.seconds >= wait.limit_s and wait.give_up is not None and wait in _open:
-                give_up, wait.give_up = wait.give_up, None
+            give_up = wait.give_up
+            if wait.seconds >= wait.limit_s and give_up is not None and wait in _open:
+                wait.give_up = None
                 give_up()

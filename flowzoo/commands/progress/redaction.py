@@ -44,8 +44,8 @@ def redact_files() -> None:
     """Replace secrets in what is printed where standard streams lead to files."""
     for name in ("stdout", "stderr"):
         stream: TextIO = getattr(sys, name)
-        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-        if is_file and isinstance(stream, io.TextIOWrapper):
+        is_system = isinstance(stream, io.TextIOWrapper)  # others may have no descriptor
+        if is_system and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             stream.flush()
             setattr(sys, name, RedactedFile(stream))
 

@@ -107,7 +107,7 @@ FAULTS = {
     "def solve(problem): sys.exit('no')": "SystemExit: no (program.py, line 28)",
     "def solve(problem): raise ValueError('x' * 10**7)": "ValueError: " + "x" * 488 + "…",
     "def solve(problem): return 7": "expected a str as its result, got int",
-    "def solve(problem): return '7' * 2**21": "its answer has more than 1,048,576 characters",
+    "def solve(problem): return '7' * 2**26": "its answer has more than 33,554,432 characters",
     "def solve(problem, a, b, c): return '7'": "TypeError: solve() missing 1 required",
     "async def solve(problem): await asyncio.sleep(0); 1 / 0": "ZeroDivisionError: division by",
 }
