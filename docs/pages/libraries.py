@@ -49,6 +49,7 @@ LIBRARIES = {
         "array-based-libraries",
     ),
     "inspect": Library("Inspect", (), "inspect"),
+    "lm_eval": Library("lm-evaluation-harness", ()),
     "verifiers": Library("verifiers", (f"{CHECKS}/flowzoo_voting.py",), "verifiers"),
     "openenv": Library(
         "OpenEnv",
