@@ -20,7 +20,8 @@ from flowzoo.sandbox.children import keeper_command
 MOST_LINES = 5
 """Most lines of a program's output that are shown, all episodes together."""
 _LONGEST_LINE = 300
-_MOST_RESULT = 2**24
+# Bytes of a result's line: 14 for a character, which is written as JSON twice.
+_MOST_RESULT = 16 * fork_server.MOST_ANSWER
 _log = logging.getLogger("flowzoo")
 
 

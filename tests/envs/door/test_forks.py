@@ -145,6 +145,12 @@ def test_a_faulty_run_ends_alone_with_its_reason(source, reason, tmp_path):
     assert second.finished().facts["ended"] == "answer"
 
 
+def test_a_long_answer_comes_whole(tmp_path):
+    workflow = made(tmp_path, "def solve(problem): return '\\u00e9' * 2**22", seconds=60)
+    (episode,) = played(workflow, 1)
+    assert episode.finished().answer == "\u00e9" * 2**22
+
+
 def test_a_run_that_does_not_end_is_killed(tmp_path):
     token, start = secrets.token_hex(8), time.monotonic()
     source = f"def solve(problem): subprocess.run([sys.executable, '-c', LOOP, {token!r}])\n"
