@@ -26,8 +26,10 @@ without the key of a run. A function object runs in a thread of this process, wh
 share its globals.
 
 Of other variables a command inherits paths, locale, proxies and the like (`INHERITED` in
-`flowzoo/sandbox/children.py`) and the names in `env`; a function can read all. What a command has started ends with it, and where the kernel allows namespaces of processes it
-sees no process of other commands, whose keys are in their environments. The task parses the answer like a reply; a text that it cannot parse is the answer itself.
+`flowzoo/sandbox/children.py`) and the names in `env`; a function can read all. What a command has
+started ends with it, and where the kernel allows namespaces of processes it sees no process of
+other commands, whose keys are in their environments. The task parses the answer like a reply; a
+text that it cannot parse is the answer itself.
 
 Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
 arrived for `settle` seconds. Within a phase they are sorted by role, agent and text, so timing does
@@ -54,16 +56,15 @@ episode, the program is run again with the same replies; if its requests then di
 
 A request is a turn even if its client disconnects. If the client had not read its whole reply, or
 its stream's finish reason, an equal request is the same turn; so is one that the official client
-says to be the next try of the only equal one. Of two with an `Idempotency-Key` the keys decide. `repeated` counts such
-requests, `unread` turns whose reply was not read to its end. Other equal requests are different
-turns, and one with `n` is as many.
+says to be the next try of the only equal one. Of two with an `Idempotency-Key` the keys decide.
+`repeated` counts such requests, `unread` turns whose reply was not read to its end. Other equal
+requests are different turns, and one with `n` is as many.
 
 A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
 (`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, of a function 32 MiB, `refusals`:
 100, `threads`: 1,024 functions of earlier episodes still run), `reason`, `failed`, `refused` (number
 of requests that were answered with an error), `refusal` (code of the last), `unread`, `repeated` and
-`uncalled`
-(number of replies without a tool call where `tool_choice` required one).
+`uncalled` (number of replies without a tool call where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
