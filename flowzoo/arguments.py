@@ -8,8 +8,6 @@ from several values and a `Literal` from its choices; `X | None` also accepts th
 ("data",)}`), which help leaves out.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

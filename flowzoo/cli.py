@@ -5,8 +5,6 @@ Exit status: 0 on success, 2 for a mistake of the user (one line on stderr), 130
 does: 0 of a command that only prints, else 1, since its work is not done.
 """
 
-from __future__ import annotations
-
 import atexit
 import codecs
 import errno

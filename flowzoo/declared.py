@@ -6,8 +6,6 @@ TOML files and Python are checked against that one declaration. `Only` beside th
 setting has an effect.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A user's mistake raises at once, with what was expected, what came and the remed
 never raises. Every exception is one of these or a builtin.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Optional dependencies: the extra that installs each module, and the command to type for it."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 REPOSITORY = "https://github.com/OWNER/flowzoo"

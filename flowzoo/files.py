@@ -3,8 +3,6 @@
 A record that carries its own digest (`sealed`) tells a changed byte from what was written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -5,8 +5,6 @@ is not frozen stores them as any class does, at a quarter of the cost (of `Call`
 and an object of it may then become one of the frozen class: the layout is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ They are ordinary code that runs with the rights of the run; `flowzoo.permission
 a command may load.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The first signal of a run: it has some seconds to end its step, and makes a checkpoint."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Names of a package that are imported at their first use, so that importing it costs nothing."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -5,8 +5,6 @@ loaded without `--trust`. What a command loads is noted in the user's cache fold
 the content of its file, so that the same code in the same place asks for nothing again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

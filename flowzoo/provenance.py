@@ -4,8 +4,6 @@ Everything passes `redact`: values under names that say "secret", strings that l
 the values of this process's own secret environment variables, wherever they occur.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -5,8 +5,6 @@ trainers lost their groups that way), so keys are tuples, written unambiguously 
 blake2b.
 """
 
-from __future__ import annotations
-
 import hashlib
 import operator
 import random

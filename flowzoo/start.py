@@ -6,8 +6,6 @@ replace it, so a handler ends the process until the command handles signals itse
 Python.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

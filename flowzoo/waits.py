@@ -7,8 +7,6 @@
 docs/waits.md has all kinds with their lines and limits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import logging
@@ -54,7 +52,7 @@ class _LateCall(KeyboardInterrupt):
 class Wait:
     """A wait that has begun."""
 
-    kind: WaitKind
+    kind: "WaitKind"
     name: str
     of: str = ""
     """Part of the kind whose usual time it is compared with, such as a policy."""

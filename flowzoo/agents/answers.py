@@ -1,7 +1,5 @@
 """Answers of endpoints and judges that are kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -9,8 +9,6 @@ Such an engine runs `--policy echo:PATH`, and with `--engine echo` the policies 
 `hf:PATH`. `flowzoo.agents.testing.check_engine` tests one.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field

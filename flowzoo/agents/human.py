@@ -1,7 +1,5 @@
 """A policy that asks the person at the terminal, who sees the messages of the role alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

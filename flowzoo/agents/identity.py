@@ -3,8 +3,6 @@
 Checkpoints, adapters, exports and evaluations hold the record of their models.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -77,7 +75,7 @@ class ModelIdentity:
     """Differences of that model from the one before."""
 
     @classmethod
-    def read(cls, record: Mapping[str, object]) -> ModelIdentity:
+    def read(cls, record: Mapping[str, object]) -> "ModelIdentity":
         """The identity whose fields a file of JSON holds."""
         values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in record.items()
@@ -106,7 +104,7 @@ class ModelIdentity:
             self.location if self.revision else "", self.revision, *files, *facts
         ).hex()
 
-    def changes(self, now: ModelIdentity) -> list[str]:
+    def changes(self, now: "ModelIdentity") -> list[str]:
         """Differences of the model as it is `now` from this record: name, old and new value."""
         names = sorted({*self.digests, *now.digests})
         files = [(name, self.digests.get(name), now.digests.get(name)) for name in names]
@@ -139,7 +137,9 @@ class ModelIdentity:
             )
         return self.path
 
-    def compare(self, now: ModelIdentity, owner: str, accept: bool | None = None) -> ModelIdentity:
+    def compare(
+        self, now: "ModelIdentity", owner: str, accept: bool | None = None
+    ) -> "ModelIdentity":
         """Return `now`, if it is the recorded model; see `check`.
 
         One that was accepted, now or before, speaks as the recorded one does.
@@ -154,7 +154,7 @@ class ModelIdentity:
             )
         return replace(spoken, accepted=(*self.accepted, *changes))
 
-    def speaking_as(self, other: ModelIdentity) -> ModelIdentity:
+    def speaking_as(self, other: "ModelIdentity") -> "ModelIdentity":
         """This model with the tokenizer, chat template and ends of `other`."""
         digests = {name: digest for name, digest in self.digests.items() if _computes(name)}
         texts = {name: digest for name, digest in other.digests.items() if not _computes(name)}

@@ -1,7 +1,5 @@
 """Judges: policies that are never trained, whose replies are kept on disk by content."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

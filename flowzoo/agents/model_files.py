@@ -4,8 +4,6 @@ A GGUF file is dequantized once into a cache folder in Hugging Face layout. Noth
 executed. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

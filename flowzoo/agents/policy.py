@@ -4,8 +4,6 @@ Everything random about a completion is a function of `Request.key`, never of th
 happened to share, so an episode can be replayed alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable

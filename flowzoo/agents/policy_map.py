@@ -4,8 +4,6 @@ Budgets are given as `ROLE=PROMPT/REPLY`; either number may be left out (`aggreg
 `generator=/512`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +125,7 @@ class PolicyMap:
                 )
 
     @classmethod
-    def shared(cls, policy: Policy, roles: Iterable[str]) -> PolicyMap:
+    def shared(cls, policy: Policy, roles: Iterable[str]) -> "PolicyMap":
         """One policy for every role in `roles` (a workflow's `roles` will do)."""
         return cls(dict.fromkeys(roles, policy))
 
@@ -137,7 +135,7 @@ class PolicyMap:
         mapping: Mapping[str, str],
         policies: Mapping[str, Policy],
         lengths: Mapping[str, Lengths] | None = None,
-    ) -> PolicyMap:
+    ) -> "PolicyMap":
         """A policy map from role or agent -> name of a policy, and the policies by name.
 
         Raises:
@@ -148,7 +146,7 @@ class PolicyMap:
                 raise unknown("policy", name, policies)
         return cls({key: policies[name] for key, name in mapping.items()}, lengths)
 
-    def with_judge(self, policy: Policy) -> PolicyMap:
+    def with_judge(self, policy: Policy) -> "PolicyMap":
         """This map with `policy` as the judge that workflows ask."""
         return PolicyMap(self._entries, self._lengths, policy)
 
@@ -179,7 +177,7 @@ class PolicyMap:
         """The token budgets of an agent: its own, else its role's, else none."""
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
-    def with_policies(self, policies: Mapping[str, Policy]) -> PolicyMap:
+    def with_policies(self, policies: Mapping[str, Policy]) -> "PolicyMap":
         """Return this mapping and its budgets with other policies under the same names."""
         entries = {key: policies[name] for key, name in self.entries.items()}
         judge = None if self.judge is None else policies[self.judge.name]

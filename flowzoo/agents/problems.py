@@ -1,7 +1,5 @@
 """Choosing problems: held-out sets for evaluation, and the training stream."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import lru_cache

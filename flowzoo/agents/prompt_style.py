@@ -1,7 +1,5 @@
 """Default prompts of a model: the texts that it can follow."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping

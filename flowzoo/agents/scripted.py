@@ -4,8 +4,6 @@ It knows the gold answers through a channel that no model has: a request carries
 problem, and this policy holds the task that resolves it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache, partial
 

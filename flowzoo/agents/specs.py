@@ -1,7 +1,5 @@
 """Policies from one line of text (`FORMS`), as commands and configs name them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

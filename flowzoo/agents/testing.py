@@ -7,8 +7,6 @@
 Take a small model: some 60 replies are sampled.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Facts of a model that default settings follow from: length of replies, number format."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import math

@@ -19,8 +19,6 @@ evaluation: the terminal level is the mean of the last evaluations that follow i
 if none follows. Seeds are treated one by one, since they peak and fall at different times.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`flowzoo algorithms`: the named algorithms and their settings."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 

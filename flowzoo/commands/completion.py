@@ -1,7 +1,5 @@
 """`flowzoo completion`: shell completion of commands, options and choices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal

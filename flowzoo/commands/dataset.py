@@ -1,7 +1,5 @@
 """`flowzoo dataset`: recorded episodes as Parquet tables."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

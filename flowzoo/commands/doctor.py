@@ -1,7 +1,5 @@
 """`flowzoo doctor`: what is missing on this machine, or wrong with a model, with remedies."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform

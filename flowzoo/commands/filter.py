@@ -1,7 +1,5 @@
 """`flowzoo filter`: pass rate of every problem, to filter training problems."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

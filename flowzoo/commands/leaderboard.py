@@ -13,8 +13,6 @@
 Every cell is an evaluation with its own folder.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

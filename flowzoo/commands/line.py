@@ -1,7 +1,5 @@
 """The command line: every command with its purpose, and its parser."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

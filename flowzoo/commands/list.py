@@ -1,7 +1,5 @@
 """`flowzoo list`: workflows with their roles and presets; tasks, policies, datasets, packages."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys
@@ -117,7 +115,7 @@ def describe_rows(rows: list[Row]) -> Table:
     return table
 
 
-def workflow_rows(entries: Sequence[CatalogEntry]) -> list[Row]:
+def workflow_rows(entries: "Sequence[CatalogEntry]") -> list[Row]:
     """Table of the workflows; the first task of each is the default."""
     rows: list[Row] = []
     for entry in entries:

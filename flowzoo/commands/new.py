@@ -1,7 +1,5 @@
 """`flowzoo new`: a package with a workflow, a task or both, as a starting point."""
 
-from __future__ import annotations
-
 import importlib.util
 import keyword
 import os

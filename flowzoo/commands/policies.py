@@ -1,7 +1,5 @@
 """Policy options of a command line, and their policy map."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

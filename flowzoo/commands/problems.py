@@ -1,7 +1,5 @@
 """Options of the workflow and problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """`flowzoo prompts`: a workflow's prompt texts as an editable file, or its roles' chats."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 

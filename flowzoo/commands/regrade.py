@@ -1,7 +1,5 @@
 """`flowzoo regrade`: stored episodes judged again by the grader and the sandbox of today."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`flowzoo sandbox build` and `flowzoo sandbox check`: build the image, test the sandbox."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

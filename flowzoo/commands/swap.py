@@ -1,7 +1,5 @@
 """`flowzoo swap`: accuracy of a trained workflow with the policies of two roles exchanged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Plain records that rollouts write and training, diagnostics and reports read."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -56,7 +54,7 @@ class SampledReply(str):
         finish: FinishReason = "stop",
         version: int | None = None,
         writers: Iterable[tuple[Writer, int]] = (),
-    ) -> SampledReply:
+    ) -> "SampledReply":
         """Make a reply; one-dimensional arrays and tensors are accepted.
 
         Args:

@@ -1,7 +1,5 @@
 """Parsing and validation of settings of workflows and tasks."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Sequence

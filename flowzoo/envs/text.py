@@ -1,7 +1,5 @@
 """Small pure functions for parsing and showing replies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 Replies use the notation of Hermes and Qwen; engines translate the calls of other models.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -135,7 +133,7 @@ class Tool:
             )
 
     @classmethod
-    def of_schema(cls, schema: Mapping[str, Any]) -> Tool:
+    def of_schema(cls, schema: Mapping[str, Any]) -> "Tool":
         """Make a tool from a schema; arguments are not checked."""
         return cls(**schema["function"], checked=False)
 
@@ -157,7 +155,7 @@ class Tool:
 class ToolSource(Protocol):
     """Computes results of tool calls outside a script; must be picklable."""
 
-    def use(self, calls: Sequence[ToolCall]) -> Sequence[str]:
+    def use(self, calls: "Sequence[ToolCall]") -> Sequence[str]:
         """Texts of the results, in the order of the calls."""
         ...
 

@@ -1,7 +1,5 @@
 """User-defined prompt texts and system messages, from Python or a TOML file."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path

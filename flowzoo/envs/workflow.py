@@ -4,8 +4,6 @@ A workflow has a task, settings and prompts, but no state of an episode: one ins
 thousands of episodes at once.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -124,7 +122,7 @@ reward of that reply.
 class ScriptedResponder:
     """Scripted player of all roles of one episode; can be pickled at any point."""
 
-    workflow: Workflow
+    workflow: "Workflow"
     problem: Problem
     skill: float
     """Probability that a reply is right."""

@@ -1,7 +1,5 @@
 """Connections of the servers: uvicorn's, with bounds on bytes, requests and time beside bodies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The application of every server: checks of requests, addresses, errors, health and metrics."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import re

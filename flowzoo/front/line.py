@@ -1,7 +1,5 @@
 """A bounded waiting line, which knows how long the next would wait."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import deque

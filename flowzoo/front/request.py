@@ -1,7 +1,5 @@
 """A request to a front, and the reply to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The server of a front: its address, its start and its end."""
 
-from __future__ import annotations
-
 import ipaddress
 import resource
 import socket

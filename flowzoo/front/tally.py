@@ -1,7 +1,5 @@
 """Counts of a front, as Prometheus reads them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The verdict `unknown`: the reference answer or the sandbox is at fault, never a reply."""
 
-from __future__ import annotations
-
 _PREFIX = "unknown: "
 
 

@@ -1,7 +1,5 @@
 """Replies without thoughts, which are in `<think>` tags."""
 
-from __future__ import annotations
-
 
 def strip_thinking(text: str) -> str:
     """Return a reply without its thoughts; without any, return it unchanged."""

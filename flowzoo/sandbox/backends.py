@@ -3,8 +3,6 @@
 A box is a process with the runner (`flowzoo/sandbox/runner`), which communicates by frames.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal, Protocol
 

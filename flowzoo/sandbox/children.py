@@ -4,8 +4,6 @@
 this process is gone. It bounds the memory of each of its processes.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import sys

@@ -1,7 +1,5 @@
 """Comparison of outputs with expected ones, outside the box: printed texts, and returned values."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import deque

@@ -1,7 +1,5 @@
 """Conversion of a box's report to a verdict: pure functions on plain data, outside the box."""
 
-from __future__ import annotations
-
 import math
 import reprlib
 from collections.abc import Callable, Collection, Sequence

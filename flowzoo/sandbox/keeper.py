@@ -7,8 +7,6 @@ longer line on its standard output ends it, too, and of its errors only LINE byt
 Each of its processes gets at most MEMORY bytes of data. The keeper ends as the command did.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """Boxes as child processes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -46,7 +44,7 @@ class LocalBackend:
         # Options of the runner.
         self.box_options: dict[str, Any] = {"packages": folders} if folders else {}
 
-    async def start(self) -> ProcessConnection:
+    async def start(self) -> "ProcessConnection":
         """Start the runner by exec, never by a fork of this process, which may use a GPU."""
         folder = tempfile.mkdtemp(prefix="flowzoo-") if self.tier == "unsafe" else None
         options = self.box_options | ({"folder": folder} if folder else {})

@@ -6,8 +6,6 @@
 The pool bounds time and memory; it does not isolate: handlers are trusted code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc
@@ -178,7 +176,7 @@ class WorkerPool:
                     return JobResult("timeout")
         return JobResult("crashed")
 
-    def _start(self) -> _Worker:
+    def _start(self) -> "_Worker":
         worker = _Worker(self)
         self._started.append(worker)
         return worker
@@ -190,7 +188,7 @@ class WorkerPool:
             _close(self._started, os.getpid())
 
 
-def _close(workers: list[_Worker], owner: int) -> None:
+def _close(workers: "list[_Worker]", owner: int) -> None:
     while workers and os.getpid() == owner:
         workers.pop().close()
 

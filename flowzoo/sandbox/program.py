@@ -3,8 +3,6 @@
 Expected values never enter a box: comparison happens outside, on plain data of exact types.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@
 A named backend never falls back to another one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -298,13 +296,13 @@ class Sandbox:
         if engine is not None:
             engine.close()
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close_sync()
 
-    async def __aenter__(self) -> Sandbox:
+    async def __aenter__(self) -> "Sandbox":
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -8,8 +8,6 @@
 The name is a row of `flowzoo.sandbox.tier.BACKENDS`, or an entry point of `flowzoo.sandboxes`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 

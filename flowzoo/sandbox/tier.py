@@ -3,8 +3,6 @@
 Installed packages add to `BACKENDS` by entry points of the group `flowzoo.sandboxes`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

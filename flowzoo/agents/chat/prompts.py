@@ -1,7 +1,5 @@
 """Prompts within their budgets, and the statistics of local engines."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A template runs in Jinja's sandbox in a worker process, which ends at a limit of
 there is no other bound for what one expression can cost, such as a value that contains itself.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence

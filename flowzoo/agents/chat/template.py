@@ -5,8 +5,6 @@ later turn begins with the ids of the earlier one wherever its text does. Tool c
 of models write in several ways, are read into the one notation of replies.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -205,7 +203,7 @@ class TokenizedPrompt(NamedTuple):
     shortened: int = 0
     """Number of tokens cut from it."""
 
-    def cut(self, budget: int) -> TokenizedPrompt:
+    def cut(self, budget: int) -> "TokenizedPrompt":
         """Return its head and tail in `budget` tokens (at least 1), where it has more."""
         # The last resort: a chat starts with the instructions and the problem and ends with the
         # opening of the reply.
@@ -272,7 +270,7 @@ class ChatTokenizer:
         marks = {number for number, token in added.items() if str(token) in MARKS}
         self._mute_beside_calls = mute - tags - marks
 
-    def thinking_as(self, thinking: bool | None) -> ChatTokenizer:
+    def thinking_as(self, thinking: bool | None) -> "ChatTokenizer":
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
         return ChatTokenizer(self.tokenizer, self._given, thinking)
 

@@ -4,8 +4,6 @@ Replies have thoughts in `<think>` tags. What a model writes instead is the diff
 renderings: of a question, and of the same chat with a reply, with a thought and without one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class ReplyParts(NamedTuple):
     answer: str
 
     @classmethod
-    def of(cls, text: str) -> ReplyParts:
+    def of(cls, text: str) -> "ReplyParts":
         """Split a reply; an unfinished thought is part of the answer."""
         head, closing, answer = text.rpartition(CLOSING)
         return cls(head.strip().removeprefix(OPENING).strip() if closing else "", answer.strip())

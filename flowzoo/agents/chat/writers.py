@@ -4,8 +4,6 @@ A rendering with marks in place of the texts of messages shows what the template
 the rest of the real rendering are those texts, as the template has changed them.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 import re

@@ -3,8 +3,6 @@
 `flowzoo eval` prints them, and `flowzoo train` before it trains.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Comparison of evaluations on the same problems: of two in pairs, and as a leaderboard."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluating a workflow under given policies, resumable, with every episode saved."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import weakref

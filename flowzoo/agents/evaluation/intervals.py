@@ -13,8 +13,6 @@ clustered standard errors), with the usual correction for few groups:
 * Pairs of scores of 0 or 1 have Newcombe's interval, others that of their differences.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

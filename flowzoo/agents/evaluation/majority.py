@@ -1,7 +1,5 @@
 """Majority votes over several episodes of one problem: the control at equal inference budget."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -6,8 +6,6 @@ correlation `r` of the accuracies of both policies, the mean difference over `n`
 variance `(2 between (1 - r) + 2 within / k) / n` (Miller, arXiv 2411.00640, section 5).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

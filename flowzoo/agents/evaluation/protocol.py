@@ -1,7 +1,5 @@
 """Protocol of a measurement: figures are comparable if their protocols are equal."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

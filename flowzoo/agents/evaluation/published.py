@@ -1,7 +1,5 @@
 """Published sets by name, and the protocols that their figures were measured under."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache

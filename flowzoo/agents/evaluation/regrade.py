@@ -4,8 +4,6 @@ A script runs again over the stored replies, and every effect (grades, programs,
 is carried out anew. Nothing is sampled: a judge's verdict is read again from its stored reply.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

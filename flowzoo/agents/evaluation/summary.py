@@ -17,8 +17,6 @@ Verdicts are counted one by one, however many an episode has. An episode whose w
 state a fact (as a whole number or a truth value) counts nowhere; a share of no cases is left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokens, cost and latency of an evaluation by role, and the limits of what it may use."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
@@ -124,7 +122,7 @@ class Meter:
     _seconds: dict[tuple[Any, ...], float | None] = field(default_factory=dict)
     _verdicts: dict[str, tuple[str, Completion]] = field(default_factory=dict)
 
-    def successor(self) -> Meter:
+    def successor(self) -> "Meter":
         """The meter of the command's next evaluation."""
         return Meter(budget=self.budget, before=(self.tokens, self.cost))
 

@@ -1,7 +1,5 @@
 """Cheap decoding with a transformers model: a cache in place, attention without copies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

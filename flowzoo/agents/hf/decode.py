@@ -5,8 +5,6 @@ a function of (request key, t): the same tokens alone and in any batch, but for 
 the logits.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import logging

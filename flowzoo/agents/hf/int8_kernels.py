@@ -3,8 +3,6 @@
 # numba does not compile anew what a file keeps compiled when another file changes, so instructions
 # stand beside the functions that have them.
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

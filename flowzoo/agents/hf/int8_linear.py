@@ -3,8 +3,6 @@
 Products of integers are exact, so every order gives the same results.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from functools import cache
@@ -107,7 +105,7 @@ def quantize(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return levels, scales
 
 
-def levels_of(out_features: int, in_features: int) -> PlainLevels | PackedLevels:
+def levels_of(out_features: int, in_features: int) -> "PlainLevels | PackedLevels":
     """Empty storage for weights, in the layout that is fastest on this CPU."""
     kind = instructions()
     return PackedLevels(out_features, in_features, kind) if kind else PlainLevels()

@@ -1,7 +1,5 @@
 """Compiled products of int8 levels by instructions that numba does not reach."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal

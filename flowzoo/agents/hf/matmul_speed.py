@@ -1,7 +1,5 @@
 """Speed of this CPU's matrix products in the number formats of sampling."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from timeit import Timer

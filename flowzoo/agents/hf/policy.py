@@ -3,8 +3,6 @@
 The model may be the very module a learner trains.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -207,7 +205,7 @@ class TransformersPolicy(TemplatedPolicy):
         dtype: EngineDTypeChoice = "auto",
         device: str = "cpu",
         **options: Any,
-    ) -> TransformersPolicy:
+    ) -> "TransformersPolicy":
         """Load a folder in Hugging Face layout, a GGUF file, or a model of the hub by its id.
 
         See `load_model`.

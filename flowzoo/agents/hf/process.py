@@ -1,7 +1,5 @@
 """Settings of the whole process for computing with torch."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 

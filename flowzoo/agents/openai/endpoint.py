@@ -8,8 +8,6 @@
 `openai:MODEL@fast` is a policy of this endpoint.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

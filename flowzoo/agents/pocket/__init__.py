@@ -8,8 +8,6 @@ something to teach. Its folder has Hugging Face layout; its README says how it w
 scores. The tasks of `SCALED` have other sizes too, of which most are made, not shipped.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -4,8 +4,6 @@ A branch is a fork (a replay of the log); the replay checks that it opened with 
 byte for byte (`DivergedError` otherwise).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple

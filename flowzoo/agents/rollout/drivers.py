@@ -1,7 +1,5 @@
 """Plays of single episodes: of a flowzoo episode directly, of any AEC environment by its API."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -7,8 +7,6 @@ canonical order, so that batches, hence floats, hence samples, repeat exactly; o
 leave as they come.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque
@@ -104,7 +102,7 @@ class EffectBatch(NamedTuple):
 class PlayBatch(NamedTuple):
     """Plays that run beside each other; the play receives what each returned."""
 
-    plays: Sequence[Play]
+    plays: "Sequence[Play]"
 
 
 Step = RequestBatch | EffectBatch | PlayBatch
@@ -126,7 +124,7 @@ class RunningPlay:
 
     play: Play
     root: RootPlay
-    parent: RunningPlay | None = None
+    parent: "RunningPlay | None" = None
     index: int = 0
     results: list[Any] = field(default_factory=list)
     pending: int = 0

@@ -1,7 +1,5 @@
 """Rollouts of many episodes at once: the base class of samplers, and the plain sampler."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

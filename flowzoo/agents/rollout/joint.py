@@ -7,8 +7,6 @@ Differs from CoMLRL (the released code of arXiv:2508.04652), which sums over com
 cross mode and expands all children of every node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -47,7 +45,7 @@ class JointBranch(NamedTuple):
     row_keys: Mapping[int, RowKey] = MappingProxyType({})
     """The row of every call."""
 
-    def then(self, phase: Phase, choice: Choice, number: int) -> JointBranch:
+    def then(self, phase: Phase, choice: Choice, number: int) -> "JointBranch":
         """One step further: a joint action, which is child `number` of its node."""
         chosen = zip(phase.turns, choice, strict=True)
         row_keys = {turn.call: (self.path, turn.call, candidate) for turn, candidate in chosen}
@@ -71,7 +69,7 @@ class JointNode(NamedTuple):
     path: NodePath
     phase: Phase
     choices: Sequence[Choice]
-    children: Sequence[JointNode | JointLeaf]
+    children: "Sequence[JointNode | JointLeaf]"
 
 
 def path_text(path: NodePath) -> str:

@@ -1,7 +1,5 @@
 """Settings of tree and joint sampling; importing them loads no sampler."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

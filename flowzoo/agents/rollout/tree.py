@@ -7,8 +7,6 @@ defines. Differs from its released code: the next agent is prompted from the bra
 executed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

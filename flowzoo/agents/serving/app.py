@@ -1,7 +1,5 @@
 """The application of a served workflow: Chat Completions, Responses and models."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial

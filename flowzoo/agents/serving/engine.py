@@ -1,7 +1,5 @@
 """The rollout engine for plays that come while others are under way."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial

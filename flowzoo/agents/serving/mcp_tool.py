@@ -4,8 +4,6 @@ The tool has the workflow's name and takes a `question`. A call is a request lik
 the OpenAI API, in the same line and with the same limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -5,8 +5,6 @@ to record them; it gets `UNKNOWN`, and after its end the log is replayed with ri
 place. A script that then asks or answers something else was steered by a grade that there is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

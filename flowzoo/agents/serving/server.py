@@ -1,7 +1,5 @@
 """The server of a served workflow: its start and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A workflow with its policies, and the requests to it that are open."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -97,7 +95,9 @@ class TeamService:
         self.answered = 0
         """Number of requests that were answered."""
 
-    async def begin(self, request: ModelRequest, departure: asyncio.Future[None]) -> PendingAnswer:
+    async def begin(
+        self, request: ModelRequest, departure: asyncio.Future[None]
+    ) -> "PendingAnswer":
         """Begin to answer a request once there is room for its answers.
 
         Raises:
@@ -206,7 +206,7 @@ class PendingAnswer:
                 refusal(error, prompts) if error is not None else (sample, future.result())
             )
 
-    def __enter__(self) -> PendingAnswer:
+    def __enter__(self) -> "PendingAnswer":
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -3,8 +3,6 @@
 For split placement, where the engine has other GPUs than the learner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

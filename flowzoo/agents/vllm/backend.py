@@ -4,8 +4,6 @@ All answer with `concurrent.futures.Future`: coroutines await replies, and the t
 event loop, waits for them. Cancelling a future takes its request out of the engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Conversion of jobs and samples to vLLM's types and back; importing this imports vLLM."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import warnings

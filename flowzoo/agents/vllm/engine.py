@@ -4,8 +4,6 @@ It can be restarted after a crash; the trainer then syncs it again, because a fr
 weights of the model's files.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
@@ -145,7 +143,7 @@ class VLLMEngine:
         path: str | os.PathLike[str],
         settings: EngineSettings | None = None,
         check: Callable[[], object] | None = None,
-    ) -> VLLMEngine:
+    ) -> "VLLMEngine":
         """An engine on this machine, started; for `check` see the constructor."""
         chosen = settings or EngineSettings()
         source = model_source(path)

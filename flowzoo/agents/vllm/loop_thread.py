@@ -1,7 +1,5 @@
 """An event loop on a separate thread, for engines that outlive the caller's loops."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

@@ -4,8 +4,6 @@ Engines get and give token ids. Each request has its own seed, so its sample doe
 batch, up to the float noise of the logits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
@@ -96,7 +94,7 @@ class VLLMPolicy(TemplatedPolicy):
         name: str | None = None,
         settings: EngineSettings | None = None,
         **options: Any,
-    ) -> VLLMPolicy:
+    ) -> "VLLMPolicy":
         """Start a separate engine for a folder, a GGUF file or a model of the hub.
 
         Args:

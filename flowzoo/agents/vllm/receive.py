@@ -4,8 +4,6 @@ Nothing here unpickles: safetensors hold numbers only, and handles of GPU memory
 numbers and bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ New weights reach the server as a file in a folder that both see, through the de
 that `serve_command` turns on. The API key is read from OPENAI_API_KEY when a request is sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

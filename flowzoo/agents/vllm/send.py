@@ -1,7 +1,5 @@
 """Senders of a weight transfer from the learner to an engine in separate processes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator

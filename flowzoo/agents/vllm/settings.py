@@ -1,7 +1,5 @@
 """Settings of a vLLM engine, and the environment variables it needs before its import."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

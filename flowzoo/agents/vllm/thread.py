@@ -4,8 +4,6 @@ The thread does between two steps what was asked, in order of arrival. Jobs subm
 the engine together, so equal submissions give equal batches, hence equal floats.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

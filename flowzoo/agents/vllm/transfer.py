@@ -1,7 +1,5 @@
 """New weights on their way to an engine in another process: a file in memory, or handles of it."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

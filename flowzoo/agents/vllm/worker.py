@@ -4,8 +4,6 @@ vLLM mixes this class into its worker class by name (`worker_extension_cls`), al
 of a server.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

@@ -1,7 +1,5 @@
 """The backend of a run (one process, ranks, or a driver with workers), and its messages."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +101,7 @@ class RunBackend:
         config: TrainConfig,
         learner_groups: Sequence[LearnerGroupPlan],
         began: Mapping[str, ModelIdentity],
-    ) -> RunBackend:
+    ) -> "RunBackend":
         """Open the backend of a run, whose models are those it `began` with."""
         return cls()
 

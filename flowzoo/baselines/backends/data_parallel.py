@@ -1,7 +1,5 @@
 """Learner groups of ranks that train a policy together, over torch.distributed."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

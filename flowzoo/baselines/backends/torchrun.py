@@ -1,7 +1,5 @@
 """One of several processes that run the same loop, started by torchrun or by `flowzoo train`."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -79,7 +77,7 @@ class TorchrunBackend(RunBackend):
         config: TrainConfig,
         learner_groups: Sequence[LearnerGroupPlan],
         began: Mapping[str, ModelIdentity],
-    ) -> TorchrunBackend:
+    ) -> "TorchrunBackend":
         """Meet the other ranks."""
         return cls(meet(config))
 

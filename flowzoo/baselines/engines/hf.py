@@ -1,7 +1,5 @@
 """The models a run trains, and the engines that sample from them."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

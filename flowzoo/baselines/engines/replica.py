@@ -1,7 +1,5 @@
 """vLLM engines of a rollout worker, which has no learner."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Engines with vLLM: sampling from copies of the learners' weights."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Calls as training rows and tensors: canonical order, roles, microbatches and masks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -40,7 +38,7 @@ class Microbatch:
     advantages: Tensor  # (rows,)
     packing: Packing | None = None  # layout of packed rows for attention; None: padded
 
-    def to(self, device: torch.device) -> Microbatch:
+    def to(self, device: torch.device) -> "Microbatch":
         """The same on `device`."""
         parts = {item.name: getattr(self, item.name) for item in fields(self)}
         return replace(self, **{k: v.to(device) for k, v in parts.items() if v is not None})

@@ -1,7 +1,5 @@
 """LoRA adapters: several policies as small trained parts of one frozen model."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections import Counter
@@ -67,7 +65,7 @@ class LoraBase:
         self._active = ""
         self._count = 0
 
-    def add(self, name: str, seed: int, settings: LoraSettings | None = None) -> LoraWeights:
+    def add(self, name: str, seed: int, settings: LoraSettings | None = None) -> "LoraWeights":
         """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
 
         `settings` replace the base's.

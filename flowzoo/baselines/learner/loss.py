@@ -1,7 +1,5 @@
 """The clipped policy-gradient loss, as a pure function of log-probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
@@ -22,7 +20,9 @@ class NonFiniteError(FlowzooError, ArithmeticError):
         self.rows = tuple(rows)
         self.calls = tuple(calls)
 
-    def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str, Sequence[int], Sequence[Call]]]:
+    def __reduce__(
+        self,
+    ) -> "tuple[type[NonFiniteError], tuple[str, Sequence[int], Sequence[Call]]]":
         return type(self), (str(self), self.rows, self.calls)
 
 

@@ -1,7 +1,5 @@
 """Packed rows: what the rows of a microbatch have in common goes through the model once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -52,12 +50,12 @@ class AttentionBucket:
     """(segments, 1, Q, K) float32: 0 where a query sees a key, else -inf; a filler query sees the
     first key, so that no softmax is empty. None: Q is K, and attention is causal."""
 
-    def to(self, device: torch.device) -> AttentionBucket:
+    def to(self, device: torch.device) -> "AttentionBucket":
         """The same on `device`."""
         bias = None if self.bias is None else self.bias.to(device)
         return AttentionBucket(self.queries.to(device), self.keys.to(device), bias)
 
-    def stacked(self, rep: int, dtype: torch.dtype) -> AttentionBucket:
+    def stacked(self, rep: int, dtype: torch.dtype) -> "AttentionBucket":
         """The same for `rep` query heads a group, one after another: (segments, 1, rep * Q, K)."""
         if self.bias is None:
             return self
@@ -88,13 +86,13 @@ class Packing:
     fillers: Tensor
     """True for queries that belong to no token; (queries, 1)."""
 
-    def to(self, device: torch.device) -> Packing:
+    def to(self, device: torch.device) -> "Packing":
         """The same on `device`."""
         buckets = tuple(bucket.to(device) for bucket in self.buckets)
         others = (self.places.to(device), self.queries.to(device), self.fillers.to(device))
         return Packing(self.positions.to(device), buckets, *others)
 
-    def stacked(self, rep: int, dtype: torch.dtype) -> Packing:
+    def stacked(self, rep: int, dtype: torch.dtype) -> "Packing":
         """The same with stacked buckets: done once, since every layer keeps the bias it used."""
         return replace(self, buckets=tuple(bucket.stacked(rep, dtype) for bucket in self.buckets))
 

@@ -1,7 +1,5 @@
 """A cell of a matrix: one configuration, run once for every seed; controls among cells."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, replace
@@ -35,7 +33,7 @@ class Cell:
         config = self.config
         return config.env or config.task or workflow_class(config.workflow).default_task
 
-    def is_control_of(self, other: Cell) -> bool:
+    def is_control_of(self, other: "Cell") -> bool:
         """True if this is a control and `other` a workflow that it is compared with."""
         if not self.control or is_control(other.config.workflow):
             return False

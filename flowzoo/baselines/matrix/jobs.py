@@ -1,7 +1,5 @@
 """Jobs of a matrix: training runs, and evaluations of controls at equal inference."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,7 +19,7 @@ from flowzoo.files import read_json, replace_text
 from flowzoo.permission import PERMISSION
 
 
-def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None:
+def remaining_seconds(runs: "Sequence[TrainingJob]", workers: int) -> float | None:
     """Seconds until all runs are finished, with `workers` at a time; None: unknown yet."""
     whole = {run: seconds for run in runs if (seconds := run.whole_seconds()) is not None}
     if not whole:
@@ -66,7 +64,7 @@ class MatrixJob:
     threads: int = field(init=False, default=1)
     """Number of CPU threads of its process."""
 
-    def waits(self) -> list[TrainingJob]:
+    def waits(self) -> "list[TrainingJob]":
         """Runs that must finish before it can start."""
         return []
 
@@ -121,7 +119,7 @@ class TrainingJob(MatrixJob):
 
     cell: Cell
     config: TrainConfig  # settings; a control has no `token_budget` before it starts
-    sources: list[TrainingJob] = field(default_factory=list)
+    sources: "list[TrainingJob]" = field(default_factory=list)
     """Runs of the same seed that set the token budget of a control."""
     _seen: int = field(default=0)
     _last: MetricRow = field(default_factory=dict)
@@ -132,7 +130,7 @@ class TrainingJob(MatrixJob):
         self.result, self.log = self.folder / "summary.json", self.folder / "log.txt"
         self.threads = self.config.threads or 1
 
-    def waits(self) -> list[TrainingJob]:
+    def waits(self) -> "list[TrainingJob]":
         """Unfinished runs that set the token budget; none if the control has begun."""
         if not self.cell.control or self.config.token_budget:
             return []

@@ -1,3 +1,1 @@
 """The report: one page that says how a run, or a matrix of runs, went and which role broke it."""
-
-from __future__ import annotations

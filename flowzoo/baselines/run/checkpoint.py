@@ -12,8 +12,6 @@ Layout of one checkpoint below the run's checkpoint folder:
       checkpoint.json    see `flowzoo.baselines.run.manifest`
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import os

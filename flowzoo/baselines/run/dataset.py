@@ -1,7 +1,5 @@
 """Recorded episodes as a data set of two Parquet tables, for `datasets` and TRL."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -11,8 +11,6 @@ aside/N/            repeated steps and damaged files
 summary.json        written at the end
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

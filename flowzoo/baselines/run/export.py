@@ -1,7 +1,5 @@
 """Trained policies as folders in Hugging Face layout, or PEFT layout for an adapter alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Files of a run that only grow, with a copy to repair them from; digests of its transcripts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

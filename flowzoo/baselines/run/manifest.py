@@ -3,8 +3,6 @@
 Needs no torch.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Metrics of a run in TensorBoard event files, and on Weights & Biases or Trackio when asked."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import math

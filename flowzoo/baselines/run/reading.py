@@ -1,7 +1,5 @@
 """Reads what one run wrote: its settings, metrics, summary and episodes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@
 # batch's lowest outcome where there is no baseline; a constant group gets 0; a loss that is not
 # finite stops the run.
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar

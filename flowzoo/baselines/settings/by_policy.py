@@ -1,7 +1,5 @@
 """Settings that may differ between policies: a value, or words (`flowzoo.declared.ByPolicy`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Settings of a training run. Importing this needs no torch, so that help is fast."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,8 +8,6 @@ says, in words, always as such a table. Facts are of all variants of a name; fac
 replace these or add to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch

@@ -1,7 +1,5 @@
 """Settings of a run from a TOML file: one of the bundled published runs, or any by path."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

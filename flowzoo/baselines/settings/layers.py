@@ -5,8 +5,6 @@ the first layer that has one: the run that is continued, the models, the default
 after that is the algorithm's (`flowzoo.baselines.settings.algorithms`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -85,7 +83,7 @@ class LayeredConfig:
     config: TrainConfig
     filled: Mapping[str, str] = field(default_factory=dict)
 
-    def fill(self, layer: Layer, policies: Sequence[str] = ()) -> LayeredConfig:
+    def fill(self, layer: Layer, policies: Sequence[str] = ()) -> "LayeredConfig":
         """Fill in what is open and the layer has; by policy, what `policies` leave open."""
         config, filled = self.config, dict(self.filled)
         for setting in AUTOMATIC:
@@ -100,7 +98,7 @@ class LayeredConfig:
                 filled[setting] = source
         return LayeredConfig(config, filled)
 
-    def follow(self, config: TrainConfig) -> LayeredConfig:
+    def follow(self, config: TrainConfig) -> "LayeredConfig":
         """Take over `config`, in which open settings have their default."""
         chosen = [name for name in AUTOMATIC if getattr(config, name) != getattr(self.config, name)]
         return LayeredConfig(config, {**self.filled, **dict.fromkeys(chosen, DEFAULT)})

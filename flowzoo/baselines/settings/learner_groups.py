@@ -1,7 +1,5 @@
 """Learner groups of a run, and the number of their workers: `learner_workers`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

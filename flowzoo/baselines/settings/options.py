@@ -4,8 +4,6 @@ None means the default of the algorithm (`flowzoo.baselines.settings.algorithms`
 (`flowzoo.baselines.settings.layers`), see the fields. The module does not import torch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

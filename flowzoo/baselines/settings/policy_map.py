@@ -1,7 +1,5 @@
 """The policy of every role and agent, from `sharing`, and the learning rates of policies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Commands call `preflight` before they load anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ The first broken rule is raised, so a later rule may rely on those before it. A 
 effect is refused too, since its user expects one: `flowzoo.declared.check_effects`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Settings of a warm start from transcripts. Importing this needs no torch: help is fast."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal

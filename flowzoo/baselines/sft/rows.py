@@ -4,8 +4,6 @@ The prompt is the chat template's, with the opening of the reply; the reply is i
 the end of the turn. Replies that cannot have been sampled so are left out and counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +36,7 @@ class RowTokenizer:
     """Most tokens of a row."""
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, thinking: bool | None, most: int) -> RowTokenizer:
+    def of(cls, model: Any, tokenizer: Any, thinking: bool | None, most: int) -> "RowTokenizer":
         """Make the tokenizer of a loaded model; with `most` 0 its context bounds the rows."""
         chat = ChatTokenizer(tokenizer, {}, thinking)
         context = context_of(model.config) or 2**62

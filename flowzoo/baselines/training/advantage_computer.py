@@ -1,7 +1,5 @@
 """Advantages of the rows of a step, and the jobs that leave something to learn from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -10,8 +10,6 @@ other (AReaL, arXiv 2505.24298, interrupts replies, too). No reply is more than 
 is trained on.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import deque

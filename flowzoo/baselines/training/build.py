@@ -1,7 +1,5 @@
 """Building a run from its settings and the last intact checkpoint in its directory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -61,7 +59,7 @@ class OpenRun:
     """Evaluations on other data."""
     close: Callable[[], None]
     """Ends the engines, closes the files, unlocks the directory; may be called again."""
-    reopen: Callable[[], OpenRun]
+    reopen: "Callable[[], OpenRun]"
     """Continues the run from its last checkpoint, as the same command would."""
 
     @property

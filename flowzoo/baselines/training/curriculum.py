@@ -1,7 +1,5 @@
 """A curriculum: settings of the task that change as training goes on, e.g. its level."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -3,8 +3,6 @@
 The file is JSON Lines: the protocol of the measurement, then a line per problem.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Held-out evaluation with sampling seeds shared by all runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

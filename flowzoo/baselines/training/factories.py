@@ -1,7 +1,5 @@
 """Learners, engines and samplers of a run, made from its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

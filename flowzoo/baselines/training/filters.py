@@ -6,8 +6,6 @@ after the rule for truncated replies decide, not outcomes; as many problems are 
 to be needed, not a whole batch; at the cap the step goes on with a short batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A finished training run, opened again: its last policies and held-out problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

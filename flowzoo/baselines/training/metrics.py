@@ -1,7 +1,5 @@
 """The rows of metrics.jsonl: stable names for what episodes and groups were like."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """Checks of `flowzoo doctor --model`: whether a model would be sampled and trained rightly."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Resolved settings of a run: the second stage, after `settings.preflight.outline_run`."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """State of a run: what training changes and a checkpoint holds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 `algorithm` names the groups, the sampling and the loss; see `settings.algorithms`.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

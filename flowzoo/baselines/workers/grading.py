@@ -1,7 +1,5 @@
 """Grading in another process of a run: its task, built from settings, without models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

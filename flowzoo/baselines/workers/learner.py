@@ -1,7 +1,5 @@
 """Learning in another process of a run: its learners, built from settings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rollouts in another process of a run, built from settings."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

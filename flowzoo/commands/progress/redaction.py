@@ -1,7 +1,5 @@
 """Output of commands that goes into a file, such as the `log.txt` of a matrix's runs."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: end a command, a run after a checkpoint, and print what is saved."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -35,7 +33,7 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
         self._hook = sys.unraisablehook
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> "StopSignals":
         self.number, self.raised, self._before = 0, False, {}
         self._hook = sys.unraisablehook
         if threading.current_thread() is not threading.main_thread():

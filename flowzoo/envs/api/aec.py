@@ -1,7 +1,5 @@
 """AEC environment of a workflow: PettingZoo's bookkeeping around an `Episode`, and its guard."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import difflib
@@ -320,7 +318,7 @@ class WorkflowEnv(AECEnv[str, Obs, str | None]):
         """The transcript, an element of `state_space`: chats have no array form."""
         return self.transcript()
 
-    def fork(self) -> WorkflowEnv:
+    def fork(self) -> "WorkflowEnv":
         """An independent environment in the same state, by replaying the episode.
 
         Raises:
@@ -562,7 +560,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         self._has_updated = True
         return True
 
-    def fork(self) -> Guard:
+    def fork(self) -> "Guard":
         """An independent guarded environment in the same state."""
         twin = Guard(self._live("fork").fork())
         twin._has_reset, twin._has_updated = self._has_reset, self._has_updated

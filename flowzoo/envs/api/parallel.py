@@ -1,7 +1,5 @@
 """PettingZoo ParallelEnv of workflows in which every agent acts in every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Workflows and environments by name."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

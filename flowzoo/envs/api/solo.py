@@ -1,7 +1,5 @@
 """Gymnasium environment of one role of a workflow; functions play the other roles."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol

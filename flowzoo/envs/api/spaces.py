@@ -1,7 +1,5 @@
 """Spaces for language: `Prose` (replies), `Messages`, `Tools`, `Turns` (whole episodes)."""
 
-from __future__ import annotations
-
 import copy
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The door's application: Chat Completions, Responses and models."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Replies in the format of Chat Completions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

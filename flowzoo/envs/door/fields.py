@@ -4,8 +4,6 @@ Of it are made the checks of requests, the OpenAPI descriptions and the table of
 A field that is not in it is ignored, as one of the table is that says so: the reply names it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple

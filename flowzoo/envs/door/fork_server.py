@@ -11,8 +11,6 @@ Settings and jobs on standard input and results on standard output are lines of 
 print goes to standard error. This file imports nothing of flowzoo.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

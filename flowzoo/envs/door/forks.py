@@ -1,7 +1,5 @@
 """Runs of a function that is named: a fork of one server of forks for each."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -3,8 +3,6 @@
 Functions that are named are started by `forks.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """OpenAPI descriptions of the servers, made of the tables by which they check requests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

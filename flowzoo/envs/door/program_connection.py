@@ -1,7 +1,5 @@
 """Connections of clients, which record whether a reply was read, and their server."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Replies to a request before they have a format."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Replies in the format of Responses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 All of it runs on the door's event loop, except the functions of programs: each has a thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections import Counter

@@ -1,7 +1,5 @@
 """Requests of OpenAI's Chat Completions and Responses, with their tools, as one."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The writer of replies in the format of a request's API."""
 
-from __future__ import annotations
-
 from flowzoo.envs.door.chat_writer import ChatWriter
 from flowzoo.envs.door.responses_writer import ResponsesWriter
 from flowzoo.envs.door.wire import ModelRequest

@@ -1,7 +1,5 @@
 """Resolution of the effects of scripts, batched over episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

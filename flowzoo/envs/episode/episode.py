@@ -4,8 +4,6 @@ An episode *is* its log: the replies and effect results so far, in order. Forkin
 replaying run the script again over the log; no effect is repeated.
 """
 
-from __future__ import annotations
-
 import os
 import traceback
 from collections.abc import Sequence
@@ -381,7 +379,7 @@ class Episode:
 
     # -- replaying -----------------------------------------------------------------------------
 
-    def fork(self, key: str | None = None, log: Sequence[LogEntry] | None = None) -> Episode:
+    def fork(self, key: str | None = None, log: Sequence[LogEntry] | None = None) -> "Episode":
         """Return an independent episode in the same state, by replaying the log.
 
         Args:

@@ -1,7 +1,5 @@
 """Worked examples: exchanges of the workflow's experts, shown to a role before its chat."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

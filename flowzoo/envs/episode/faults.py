@@ -1,7 +1,5 @@
 """Errors of scripts, and checks of the items that they yield."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache

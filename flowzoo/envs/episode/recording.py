@@ -1,7 +1,5 @@
 """Conversion of finished episodes to plain records: rewards, returns, state hashes, calls."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rewards by a rubric: weighted criteria that functions, the task or a judge score."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turns of an episode, digests of their prompts, and the comparison of a replay with its trace."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

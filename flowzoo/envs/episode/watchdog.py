@@ -1,7 +1,5 @@
 """Reports of scripts that run long without a yield."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -70,8 +70,6 @@ of requests that were answered with an error), `refusal` (code of the last), `un
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """An AEC environment with the hooks that play it in text."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Mapping, Sequence

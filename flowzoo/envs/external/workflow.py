@@ -32,8 +32,6 @@ scaled by `score_range`. Facts in `info` at the end: `return/AGENT`, `steps`, `u
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import inspect
 import random
 from collections import Counter

@@ -6,8 +6,6 @@ r"""Reader of a tester's test cases.
 | the reply itself, or the last block labeled `json`, `python` or not at all; behind a name, `tests = [...]` | a list within prose; a program; several lists side by side |
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import ast
 import json
 import re

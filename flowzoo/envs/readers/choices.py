@@ -8,8 +8,6 @@ r"""Reader of an aggregator's choice.
 | the only candidate of a reply that begins with it: `Candidate 2: 81` | lists of candidates with their values |
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

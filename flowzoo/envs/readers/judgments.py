@@ -5,8 +5,6 @@ does not contain: a hash of the reply's text, redrawn if the reply contains it. 
 this code is a verdict; two different verdicts, or a line with other text, count as none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ r"""Reader of an orchestrator's strategies, or parts of a problem.
 | else a list numbered from 1, with at least two entries, that is headed as strategies or whose entries are ideas | a list of steps or of results, prose, one sentence, a solution |
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from itertools import islice, takewhile

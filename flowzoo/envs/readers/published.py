@@ -12,8 +12,6 @@ both.
 | program | the last closed block, of any language | unreadable |
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import re
 
 from flowzoo.envs.text import visible

@@ -9,8 +9,6 @@ r"""Reader of an evaluator's verdict on an answer.
 | with a rejection: what is wrong, and what would be right | with a rejection: praise of the whole |
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import re
 
 from flowzoo.envs.text import DOUBT, MODAL, boxed_choice, prose, sentences, visible

@@ -1,7 +1,5 @@
 """Tasks by name: `make_task("math", level=2)`, `make_task("my_package.sums:SumsTask")`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

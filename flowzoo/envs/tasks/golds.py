@@ -1,7 +1,5 @@
 """Reference answers of data files: read out of their wrapping, missing ones, sorts, respelling."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -12,8 +12,6 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 Version history: v0, first release.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

@@ -15,8 +15,6 @@ of the passages that a question needs are known (`gold_ids`).
 Version history: v0, first release.
 """  # noqa: E501 - rows of a table
 
-from __future__ import annotations
-
 import http.client
 import json
 import random

@@ -19,8 +19,6 @@ Rewards, in [0, 3] before the division (they are in the facts and parts as `rewa
 Version history: v0, first release.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import tomllib

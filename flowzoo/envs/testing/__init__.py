@@ -8,8 +8,6 @@ Every check takes a `Workflow` (or a `Task`) and raises `AssertionError` with th
 `check_workflow` and `check_task` run them all. They need no model.
 """
 
-from __future__ import annotations
-
 import pickle
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Checks of what authors forget: a `yield`, a version, and scores that a credit rule needs."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

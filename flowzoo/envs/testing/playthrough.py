@@ -1,7 +1,5 @@
 """Episodes without a model: plausible replies as a function of a key."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """Checks that parsers and scripts terminate."""
 
-from __future__ import annotations
-
 import re
 import signal
 import string

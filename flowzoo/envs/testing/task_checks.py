@@ -1,7 +1,5 @@
 """Checks of tasks: indexing, splits, grading, copies and other processes."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

@@ -4,8 +4,6 @@ Episodes can be repeated, forked, truncated and batched, and rewards add up. Age
 replies of phase-mates, gold answers or grades.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import pickle

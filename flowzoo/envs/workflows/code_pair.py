@@ -36,8 +36,6 @@ Facts in `info` at the end: `turns`, `reward` in [0, 4], `passed` (share of hidd
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import ast
 import builtins
 import copy

@@ -36,8 +36,6 @@ could be read), `valid_tests` (fraction that the reference reproduces, if there 
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence

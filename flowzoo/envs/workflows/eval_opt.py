@@ -39,8 +39,6 @@ Facts in `info` at the end: `rounds`, `first_correct`, `recovered` (wrong to rig
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -29,8 +29,6 @@ Facts in `info` at the end: `workers`, `any_correct`, `all_correct`, `contested`
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -29,8 +29,6 @@ program ended without an error.
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

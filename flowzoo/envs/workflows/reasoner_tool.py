@@ -31,8 +31,6 @@ Facts in `info` at the end: `turns`, `agreed`, `agreed_wrongly`, `ran` (programs
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -40,8 +40,6 @@ found), `true_yes`, `false_yes`, `true_no`, `false_no`.
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

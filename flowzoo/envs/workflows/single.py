@@ -27,8 +27,6 @@ the last box or the last closed block and nothing else. `test_rounds` (code): se
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

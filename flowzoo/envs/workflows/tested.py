@@ -1,7 +1,5 @@
 """Workflows that start again when their program fails public tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from flowzoo.envs.script import Outcome, RunResult, Script

@@ -32,8 +32,6 @@ planner used the tool's list).
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence

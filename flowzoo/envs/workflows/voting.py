@@ -35,8 +35,6 @@ not all candidates are right), `recovered` (contested, with a right choice), `ch
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence

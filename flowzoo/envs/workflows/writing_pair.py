@@ -24,8 +24,6 @@ Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`,
 * v0: first version.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -22,8 +22,6 @@ its own program (`globals()`, `aux.__code__`) could distinguish the variants, so
 Execution cannot detect a main that does all the work and only checks `aux`.
 """
 
-from __future__ import annotations
-
 import ast
 import warnings
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@ r"""Reader of extracted answers: a scalar, a container of answers, a relation or
 Containers and relations are split here, by tokens outside every bracket; the parser reads the rest.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ r"""Normalization of the typesetting of answers: wrappers, spacing, synonyms, Un
 character and never joins separate parts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -3,8 +3,6 @@ r"""Comparison of two answers, and the conventions of the math reward.
 `same(answer, gold)` is True, False, or None if undecided.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Expressions are compared as written: numbers are symbols, so nothing is computed
 `+ 0` and `1 \cdot` are ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ given. An empty box is a missing answer. Boxes on one line joined only by commas
 list.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The values of a family are progressions; if its sign alternates, its even and it
 Two families are the same if they have the same residues for a common multiple of all steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

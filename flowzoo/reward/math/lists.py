@@ -1,7 +1,5 @@
 """Lists in answers: the separators of their parts, and the lists that parts make."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import permutations

@@ -3,8 +3,6 @@
 A matrix is a call of `matrix` with rows; its cells are computed like expressions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Final

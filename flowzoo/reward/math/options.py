@@ -1,7 +1,5 @@
 """Options of the math reward: how answers are read, and the conventions of their comparison."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@ r"""Recursive-descent parser of one scalar expression, LaTeX or plain, to a tree
 Every call consumes a token or ends, and brackets nest at most 64 deep, so it cannot hang.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import Final

@@ -5,8 +5,6 @@ with `\sqrt[3]{$0}`. An answer is read as a whole or not at all: a word that no 
 that no rule joins, leave it to the other readers.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Written anew from what latex2text of pylatexenc 2.10 returns. Braces, comments a
 unknown commands vanish; arguments of these stay.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Final, NamedTuple

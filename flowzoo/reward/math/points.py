@@ -4,8 +4,6 @@ Symbols have dyadic fractions of few bits as values at probe points, so doubles,
 any precision refer to the same point. A value depends only on the symbol's name and the point.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import threading

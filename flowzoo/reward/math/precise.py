@@ -5,8 +5,6 @@ values at several precisions. Exponents, arguments of slow functions, terms of s
 nodes are bounded.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -50,7 +48,11 @@ _SIDES: Final = (1, -1)
 
 
 def series(
-    of: TreeEvaluation, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, object]
+    of: "TreeEvaluation",
+    variable: str,
+    body: ExprNode,
+    first: Fraction,
+    bound: Mapping[str, object],
 ) -> Any:
     """An infinite sum whose terms shrink at least geometrically; None for others."""
     if first.denominator != 1:
@@ -75,7 +77,7 @@ def series(
 
 
 def integral(
-    of: TreeEvaluation,
+    of: "TreeEvaluation",
     variable: str,
     body: ExprNode,
     limits: Sequence[ExprNode],
@@ -138,7 +140,7 @@ def _part_interval(context: Any, ends: Sequence[Any]) -> list[Any]:
 
 
 def limit(
-    of: TreeEvaluation, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
+    of: "TreeEvaluation", variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
 ) -> Any:
     """A limit, from values that approach the point from both sides; None if they diverge."""
     context, digits = of.context, of.digits
@@ -234,7 +236,7 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
     return _evaluate(TreeEvaluation(point, digits), node)
 
 
-def _evaluate(evaluation: TreeEvaluation, node: ExprNode) -> Any:
+def _evaluate(evaluation: "TreeEvaluation", node: ExprNode) -> Any:
     try:
         return evaluation.value(node, {})
     except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):

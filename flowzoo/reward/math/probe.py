@@ -5,8 +5,6 @@ at growing precision, where a zero difference shrinks with every digit and anoth
 tolerance is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, combinations, islice, pairwise

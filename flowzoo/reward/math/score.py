@@ -5,8 +5,6 @@ answers; numeric probing of two expressions at fixed points; and, only for the f
 sympy in a killable worker process. Text of a model is never evaluated as code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -324,7 +322,7 @@ class Scores(_Rows):
     """Options of the comparison."""
 
     @classmethod
-    def of(cls, statuses: list[MathStatus], options: MathOptions) -> Scores:
+    def of(cls, statuses: list[MathStatus], options: MathOptions) -> "Scores":
         """Make scores from `statuses`."""
         rows = cls([1.0 if status == "equal" else 0.0 for status in statuses], statuses)
         rows.options = options

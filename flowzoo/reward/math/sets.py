@@ -4,8 +4,6 @@ The endpoints of both are sorted; at each endpoint, and between neighbors, both 
 same members. This decides `x \ne 0`, `|x| > 1` and `(0, 1) \cup (1, 2)` without algebra.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -5,8 +5,6 @@ the normal form as a text, which equals only itself; None if the answer is of an
 sort and no grammar reads is a text, too, so nothing is multiplied that is not a product.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -5,8 +5,6 @@ names, a quantified statement is an atom of the one around it, and `\exists` is 
 \lnot`, so De Morgan's laws need no rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final, TypeAlias

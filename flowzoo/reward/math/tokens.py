@@ -1,7 +1,5 @@
 r"""Tokenizer of clean answers, with the partner of every bracket."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

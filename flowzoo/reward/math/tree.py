@@ -4,8 +4,6 @@ Sums and products are flat and sorted, so two trees with the same `key` are equa
 below `MAX_BITS` bits; an operation that would exceed them stays symbolic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -370,7 +368,7 @@ class ParsedAnswer(NamedTuple):
     kind: AnswerKind
     text: str = ""  # normal form as a text, of the whole answer only; a text's meaning
     node: ExprNode | None = None  # the expression of a scalar
-    items: tuple[ParsedAnswer, ...] = ()  # members of a container, in order
+    items: "tuple[ParsedAnswer, ...]" = ()  # members of a container, in order
     # Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it was in braces.
     shape: str = ""
     unit: str = ""  # unit of a scalar; `%` means that the value was divided by 100

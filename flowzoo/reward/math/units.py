@@ -1,7 +1,5 @@
 """Parser of units, currencies, percent signs and scale words around a number."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

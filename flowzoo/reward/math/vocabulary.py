@@ -1,7 +1,5 @@
 """Answers in words: numbers, dates, the real line."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -19,8 +19,6 @@ Package for Automatic Evaluation of Summaries", 2004. The factor cannot detect a
 contradicts the source.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -13,8 +13,6 @@ It does not depend on the source: word lists earn most of it. `grounding` is the
 corrects this.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

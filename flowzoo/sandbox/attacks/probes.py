@@ -3,8 +3,6 @@
 The whole suite is in `tests/sandbox/probes`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from textwrap import dedent

@@ -1,7 +1,5 @@
 """The self-check: probes run against a sandbox, each followed by an honest program."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
@@ -67,7 +65,7 @@ def run_suite(sandbox: Sandbox, probes: Iterable[AttackProbe] = PROBES) -> Itera
 
 
 def _run_probe(
-    sandbox: Sandbox, canaries: Canaries, probe: AttackProbe, promised: bool
+    sandbox: Sandbox, canaries: "Canaries", probe: AttackProbe, promised: bool
 ) -> ProbeResult:
     start = time.perf_counter()
     verdict = _judge(sandbox, Program(probe.source, probe.entry), probe.tests, probe.limits)
@@ -105,7 +103,7 @@ def _describe(verdict: Verdict) -> str:
 
 
 def compare_resources(
-    before: ResourceCounts, after: ResourceCounts, boxes: int
+    before: "ResourceCounts", after: "ResourceCounts", boxes: int
 ) -> list[ProbeResult]:
     """Compare the resources in use before and after the suite, with `boxes` running now."""
     spare = FDS_MORE * (boxes + 1)
@@ -166,7 +164,7 @@ class Canaries:
         self._stack = contextlib.ExitStack()
         self._reported: set[str] = set()
 
-    def __enter__(self) -> Canaries:
+    def __enter__(self) -> "Canaries":
         with contextlib.ExitStack() as stack:
             folder = Path(tempfile.mkdtemp(prefix="flowzoo-canary-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -1,7 +1,5 @@
 """A running box on the host's side, and the set of warm boxes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -72,7 +70,7 @@ class Box:
         except OSError as error:
             raise self.failure() from error
 
-    async def receive(self, inbox: Inbox, seconds: float) -> tuple[Box, Frame]:
+    async def receive(self, inbox: Inbox, seconds: float) -> "tuple[Box, Frame]":
         """The next frame in `inbox`, from this box or the other one of a check."""
         try:
             async with asyncio.timeout(seconds):

@@ -1,7 +1,5 @@
 """The engine of a sandbox: one thread with an event loop that drives all boxes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

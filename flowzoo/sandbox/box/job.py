@@ -3,8 +3,6 @@
 An invalid test raises here; the content of a program never raises.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

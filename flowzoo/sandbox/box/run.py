@@ -1,7 +1,5 @@
 """Run of one program in its boxes."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import signal

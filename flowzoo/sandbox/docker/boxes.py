@@ -3,8 +3,6 @@
 A container ends with its connection, and the engine removes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -176,7 +174,7 @@ class DockerBackend:
         self._labels = owner_labels(self.nonce)
         self._threads = ThreadPoolExecutor(STARTERS, thread_name_prefix="flowzoo-docker")
 
-    async def start(self) -> DockerConnection:
+    async def start(self) -> "DockerConnection":
         """Create, attach and start a container, in a thread; about 0.2 s."""
         work = self._submit(self._start)
         try:

@@ -1,7 +1,5 @@
 """Configuration of sandbox containers, without mounts of the host or logs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Verified connection to the Docker engine, and its errors."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The sandbox image: named by a digest of its content and built if it is missing."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

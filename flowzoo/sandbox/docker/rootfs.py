@@ -3,8 +3,6 @@
 It has no shell and no package manager and needs no registry.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

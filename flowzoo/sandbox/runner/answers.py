@@ -1,7 +1,5 @@
 """Answers to the calls of a test: made in the program's box, read in the test's."""
 
-from __future__ import annotations
-
 import builtins
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Calls of a loaded program, in a job or a session."""
 
-from __future__ import annotations
-
 import os
 import resource
 import types

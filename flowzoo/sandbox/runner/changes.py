@@ -1,7 +1,5 @@
 """Changes of arguments in place: detected in the program's box, repeated in the test's."""
 
-from __future__ import annotations
-
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 The bytes may be many and are written to files and pipes directly; only heads become objects.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

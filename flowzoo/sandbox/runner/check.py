@@ -1,7 +1,5 @@
 """Run of a test's code in a box, with calls of the program in another box."""
 
-from __future__ import annotations
-
 import builtins
 import functools
 import os

@@ -4,8 +4,6 @@
 everything. It is safe on hostile bytes: their number bounds time and memory.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import struct
@@ -68,7 +66,7 @@ class Remote:
     ) -> None:
         self._flowzoo_parts = name, args, kwargs or {}
 
-    def __call__(self, *args: object, **kwargs: object) -> Remote:
+    def __call__(self, *args: object, **kwargs: object) -> "Remote":
         """Reference to the result of a call."""
         name, given, _ = self._flowzoo_parts
         if given is not None:

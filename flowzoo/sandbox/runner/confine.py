@@ -1,7 +1,5 @@
 """Confinement of a fresh process before it runs a program."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Time that a process waited for a processor, from the kernel's statistics of each thread."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

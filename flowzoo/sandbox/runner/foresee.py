@@ -3,8 +3,6 @@
 A wrong prediction only costs time: each call of the test is compared with it.
 """
 
-from __future__ import annotations
-
 import ast
 import random
 import resource
@@ -41,7 +39,7 @@ class _EnoughError(BaseException):
 class StandIn:
     """Stand-in for an unknown result that satisfies every operation."""
 
-    def __getattr__(self, name: str) -> StandIn:
+    def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -63,7 +61,7 @@ class StandIn:
     def __str__(self) -> str:
         return "?"
 
-    def __iter__(self) -> Iterator[StandIn]:
+    def __iter__(self) -> "Iterator[StandIn]":
         return iter((self,))
 
 

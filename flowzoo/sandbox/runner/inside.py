@@ -1,7 +1,5 @@
 """The process of a program, after it has been confined."""
 
-from __future__ import annotations
-
 import _io
 import _random
 import _sitebuiltins

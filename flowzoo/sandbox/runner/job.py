@@ -1,7 +1,5 @@
 """One job: a program and its tests in separate processes, or the session of a check."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

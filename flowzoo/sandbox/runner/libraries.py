@@ -1,7 +1,5 @@
 """Files that a Python program needs: the standard library and shared libraries."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib

@@ -1,7 +1,5 @@
 """Kernel interfaces that Python does not wrap, with ctypes; errors name the call."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

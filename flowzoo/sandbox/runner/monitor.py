@@ -1,7 +1,5 @@
 """Monitor of one process of a program: its clocks, output and end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

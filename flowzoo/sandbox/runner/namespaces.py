@@ -3,8 +3,6 @@
 The tree is a small read-only tmpfs with the standard library, libraries and four devices.
 """
 
-from __future__ import annotations
-
 import _socket
 import contextlib
 import os

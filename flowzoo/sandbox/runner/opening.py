@@ -1,7 +1,5 @@
 """Emulation of files that a box lacks: standard streams, the program's source."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import linecache

@@ -1,7 +1,5 @@
 """Allow-list of system calls of programs, as a BPF program for the kernel."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

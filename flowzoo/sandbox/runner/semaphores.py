@@ -1,7 +1,5 @@
 """Semaphores of `multiprocessing` for threads: programs have no processes and no shared memory."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import types

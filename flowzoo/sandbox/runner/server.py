@@ -1,7 +1,5 @@
 """Server of one box: set up, warm up, test, then run jobs until the host ends."""
 
-from __future__ import annotations
-
 import _socket
 import builtins
 import contextlib

@@ -1,7 +1,5 @@
 """The runner: a warm process that forks one confined process for each program."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import json

@@ -1,7 +1,5 @@
 """Format of a job for its process: a sealed file in memory, which the zygote never opens."""
 
-from __future__ import annotations
-
 import struct
 from os import pread
 from typing import NamedTuple

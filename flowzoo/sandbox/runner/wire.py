@@ -1,7 +1,5 @@
 """Frames between the host and the runner; the only module that both sides import."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable

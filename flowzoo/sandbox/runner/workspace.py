@@ -1,7 +1,5 @@
 """Working folder and processes of programs, restored for the next program."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The zygote, a warm process that is forked for programs, and the runner's handle on it."""
 
-from __future__ import annotations
-
 import _socket
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """The driver of a run whose rollouts are played by workers of a Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import time
@@ -131,7 +129,7 @@ class RayRunBackend(RunBackend):
         config: TrainConfig,
         learner_groups: Sequence[LearnerGroupPlan],
         began: Mapping[str, ModelIdentity],
-    ) -> RayRunBackend:
+    ) -> "RayRunBackend":
         """Start the workers of a run in the cluster."""
         player, learners = (
             OpenPlayer(name, (config, began)) for name in (ROLLOUT_WORKER, LEARNER_WORKER)

@@ -1,7 +1,5 @@
 """Joining a Ray cluster and reserving resources in it, with one-line errors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

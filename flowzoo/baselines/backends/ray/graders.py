@@ -1,7 +1,5 @@
 """Graders: actors that carry out effects for rollout workers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -100,7 +98,7 @@ _log = logging.getLogger("flowzoo")
 
 def start_graders(
     count: int, open_grader: OpenPlayer, cores: int, token: str, out: str
-) -> tuple[Graders, PlacementGroup]:
+) -> "tuple[Graders, PlacementGroup]":
     """Actors that grade, one to a bundle of a placement group, with their tasks made."""
     names = [f"grader-{number}" for number in range(count)]  # in a namespace of this driver's own
     numbered = [(number, open_grader, os.getcwd(), cores) for number in range(count)]

@@ -1,7 +1,5 @@
 """A run's learners as a learner group of actors, and their proxies in the driver."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +83,7 @@ class WeightsFile(NamedTuple):
 
 def start_learners(
     count: int, open_learners: OpenPlayer, cores: int, gpus: float, of: str = ""
-) -> tuple[RemoteLearnerGroup, PlacementGroup]:
+) -> "tuple[RemoteLearnerGroup, PlacementGroup]":
     """Actors that learn together, on as few nodes as there can be; their models come later."""
     workers, group = start_actors(
         "learner", LearnerWorker,
@@ -117,7 +115,7 @@ class RemoteLearnerGroup:
         self.pids = [node.pid for node in facts]
         return facts
 
-    def join(self, shard: str) -> dict[str, RemoteLearner]:
+    def join(self, shard: str) -> "dict[str, RemoteLearner]":
         """Let the ranks make their learners and meet; proxies of the learners, by policy."""
         meeting: tuple[str, int] | None = None
         if len(self._workers) > 1 or shard == "full":

@@ -1,7 +1,5 @@
 """Sending shards and weights to workers and collecting results, tolerating actor deaths."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Assignment of shards to workers. No I/O and no clock: `pool` carries it out."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar

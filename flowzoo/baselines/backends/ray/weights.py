@@ -1,7 +1,5 @@
 """Weights on their way: one safetensors file, which Ray's object store keeps once per node."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Rollout workers: actors that play shards with their own copy of the weights, without Ray."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform
@@ -38,7 +36,7 @@ class ShardPlayer(Protocol):
     def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Any:
         """Result of jobs; it is pickled."""
 
-    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+    def load(self, policy: str, version: int, weights: bytes) -> "Loaded":
         """Load the weights of a version, a safetensors file; return what is there now."""
 
     def lost(self) -> Sequence[str]:

@@ -1,7 +1,5 @@
 """Reads an evaluation that `flowzoo eval --out` wrote, finished or not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

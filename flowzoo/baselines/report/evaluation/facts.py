@@ -1,7 +1,5 @@
 """Figures of a page about one evaluation, or about two on the same problems."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 

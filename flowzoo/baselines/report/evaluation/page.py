@@ -1,7 +1,5 @@
 """The page of an evaluation, or of two that are compared: written, or served."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Families of generated code problems: drafts, and their completion with tests."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """Columns with the inputs and outputs of programs: from JSON to tests."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import builtins

@@ -5,8 +5,6 @@
 3. programs that read stdin, and longer functions
 """
 
-from __future__ import annotations
-
 import operator
 import random
 from collections.abc import Callable, Iterable

@@ -19,8 +19,6 @@ tests are not used. Equal programs for one problem are run once and get one verd
 Version history: v0, first release.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Lists of actions are read from replies strictly as JSON, or leniently.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

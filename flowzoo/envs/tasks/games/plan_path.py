@@ -20,8 +20,6 @@ by that of a shortest plan, at least 0; only shortest plans score 1.
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -22,8 +22,6 @@ score is this return divided by that of a shortest solution, at least 0.
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ grid, and +1 if the puzzle is solved. The score is half of it, at least 0.
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -14,8 +14,6 @@ plain form the elements of both tuples are equal one by one:
 Sympy has a deadline, after which elements differ, and its functions alone are called.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

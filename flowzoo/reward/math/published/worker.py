@@ -4,8 +4,6 @@ Sympy's transformations turn a text into an expression of Python, whose tree is 
 text of a model reaches `eval`, and nothing but sympy's numbers, symbols and functions is called.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import json
