@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import openai
@@ -29,10 +30,14 @@ from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord
+from flowzoo.envs.door import app
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.seeding import key_rng
 
 Asking = Callable[[openai.AsyncOpenAI, dict[str, Any], random.Random], Coroutine[Any, Any, str]]
+
+WITHHELD: set[str] = set()
+"""Prompts that get no reply now."""
 
 
 async def whole(client: openai.AsyncOpenAI, body: dict[str, Any], **fields: Any) -> str:
@@ -74,10 +79,16 @@ async def leaving(client: openai.AsyncOpenAI, body: dict[str, Any], rng: random.
 
 
 async def cancelling(client: openai.AsyncOpenAI, body: dict[str, Any], rng: random.Random) -> str:
-    """Cancel a request after some time, and ask again."""
+    """Cancel a request after some time, and ask again.
+
+    There is no reply before: to a door, one that a client had and threw away is a turn of its own.
+    """
+    text = body["messages"][0]["content"]
+    WITHHELD.add(text)
     with suppress(TimeoutError):
         async with asyncio.timeout(0.02 + 0.2 * rng.random()):
-            return await (streamed if rng.random() < 0.5 else whole)(client, body)
+            await (streamed if rng.random() < 0.5 else whole)(client, body)
+    WITHHELD.remove(text)
     return await whole(client, body)
 
 
@@ -129,6 +140,8 @@ class Slow(ScriptedPolicy):
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Wait, and answer."""
         await asyncio.sleep(0.05)
+        while any(request.messages[-1]["content"] in WITHHELD for request in requests):
+            await asyncio.sleep(0.01)
         return await super().generate(requests)
 
 
@@ -137,7 +150,9 @@ def played(kinds: Sequence[str], seed: int, count: int) -> list[EpisodeRecord]:
     workflow = OpenAIProgram(program(kinds, seed), roles="writer,reviewer", at_once=1)
     policies = PolicyMap(dict.fromkeys(("writer", "reviewer"), Slow(workflow, 0.5)))
     jobs = [EpisodeJob(workflow.task.problem(number)) for number in range(count)]
-    return Rollout(workflow, policies, seed=3, in_flight=count).run(jobs)
+    # On a busy machine, too, a client leaves a stream before its last events.
+    with mock.patch.object(app, "LAST_S", 0.2):
+        return Rollout(workflow, policies, seed=3, in_flight=count).run(jobs)
 
 
 def differences(calm: Sequence[EpisodeRecord], hasty: Sequence[EpisodeRecord]) -> Counter[str]:
