@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party newest style lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-trl env-trl third-party newest style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -150,9 +150,6 @@ bench: env ## Measure everything that needs nothing further into docs/data/bench
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed vllm --out docs/data/bench.json
-
-bench-overlap: env-vllm ## Time steps with and without rollouts that overlap learning (two cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed overlap --out docs/data/bench.json
 
 env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
 

@@ -18,22 +18,14 @@ from flowzoo.files import reading
 BENCHES = {
     "environments": "steps of an environment, guarded and not, and PettingZoo's bookkeeping",
     "rollout": "calls of a rollout, candidates of a tree, and PettingZoo's bookkeeping",
-    "forks": "copies of an episode in progress",
-    "scaling": "growth of rollouts with problems, samples, agents, turns, lengths, candidates",
-    "advantages": "advantages of a batch: flowzoo, NumPy, plain Python, pandas",
     "math": "math reward and Math-Verify: time of a reply",
-    "math_batches": "math reward by size of the batch: Python, compiled, and loading that",
-    "search": "queries of the search task's index, and rank_bm25",
-    "worlds": "boards graded and made: compiled, and plain Python",
     "sandbox": "programs through the sandbox, fork+exec, and Docker's own commands",
-    "checks": "tests that call a program many times, and one subprocess",
     "learner": "a learning step and TRL's GRPOTrainer, on the same tokens",
     "vllm": "rollouts through vLLM, and vLLM's own `generate`",
-    "overlap": "steps with and without rollouts that overlap learning (vLLM)",
     "diagnostics": "cost of gradient norms and probes per step",
 }
 """Description by name."""
-ON_REQUEST = ("learner", "vllm", "overlap", "diagnostics")
+ON_REQUEST = ("learner", "vllm", "diagnostics")
 """Benchmarks that need another environment, an extra of gigabytes or many minutes."""
 PATHS = {"data": "math", "trl": "learner"}
 """Benchmark by the option whose path it reads."""
