@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.plan.activations import Activations, UncountedError, count_activations
-from benchmarks.plan.layouts import SPARE, Layout, Training, Where
 from benchmarks.plan.memory import (
     EngineBytes,
     LearnerMemory,
@@ -34,10 +33,39 @@ from flowzoo.envs.records import Call
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
+Training = Literal["full", "lora"]
+Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
+
+SPARE = 0.1
+"""Share of a GPU that is left free for memory that is not counted; see `memory`."""
 USUAL_RANK = 16
 """Rank of adapters in a plan for settings without adapters."""
 _BLOCK = 16
 """Tokens of a block of vLLM's cache on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A placement of a run, and the bytes on its fullest GPU by engine."""
+
+    training: Training
+    shard: Sharding
+    ranks: int
+    learner: int
+    """Bytes of all learners on one GPU, at the worst moment."""
+    needs: Mapping[Where, int]
+    """Bytes by placement of the engine, without impossible ones."""
+    engine_gpus: int = 1
+    """GPUs over which an engine on separate GPUs is spread."""
+    counted: bool = True
+    """True if the numbers include the learner's activations."""
+
+
+def layout_fits(layout: Layout, where: Where, room: int) -> bool | None:
+    """True if GPUs of which `room` bytes may be used hold a layout; None: not known."""
+    if layout.needs[where] > room:
+        return False
+    return True if layout.counted else None
 
 
 class RunSizes:
