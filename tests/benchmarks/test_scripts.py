@@ -186,7 +186,6 @@ def test_the_step_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_the_learner_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
-    pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"
     run_here(monkeypatch, "learner", "--rows=4", "--updates=1", "--lora", f"--json={file}")
     matches = json.loads(file.read_text())
@@ -198,7 +197,6 @@ def test_the_learner_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_equal_runs_are_equal_here(tmp_path, monkeypatch):
-    pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"
     run_here(monkeypatch, "repeat", "--steps=2", f"--json={file}")
     matches = json.loads(file.read_text())
@@ -209,7 +207,6 @@ def test_equal_runs_are_equal_here(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("torch", reason="needs flowzoo[train]")
     args = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "repeat", "learner-tiny-lora")
     run_here(monkeypatch, "all", *args, "--limit", "0", status=2)
     matches = json.loads((tmp_path / "summary.json").read_text())
