@@ -19,7 +19,7 @@ TRL ?= trl==1.16.0
 TRL_STAMP := .venv-trl/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-overlap bench-trl env-trl third-party newest style lint docs format wheel clean
+.PHONY: help env env-vllm test test-all lowest extras smoke figures models train learning-table pilot bench bench-vllm bench-trl env-trl third-party newest style lint docs format wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -68,7 +68,8 @@ lock: env ## Write the hashes of all packages into constraints-hashed.txt (UV=uv
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL = $(PYTEST) -n $(WORKERS) --dist loadgroup
 # Files of vLLM's tests alone: importing them takes each process seconds.
-BUT_VLLM = $(PARALLEL) $$(grep -rl --include='test_*.py' '^pytestmark = .*mark.vllm' tests | sed 's/^/--ignore=/')
+LEFT_OUT =
+BUT_VLLM = $(PARALLEL) $(LEFT_OUT) $$(grep -rl --include='test_*.py' '^pytestmark = .*mark.vllm' tests | sed 's/^/--ignore=/')
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
 OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
@@ -87,6 +88,7 @@ endef
 
 # One room, in seconds: make test ROOM=reward, ROOM=envs/api, ROOM=front/test_address.py
 ROOM ?=
+test: LEFT_OUT = --ignore=tests/benchmarks --ignore=tests/studies --ignore=tests/tools
 test: env ## Run the tests that cover every subpackage once (6 minutes on 2 quiet cores); ROOM=reward runs those of one folder
 ifdef ROOM
 	$(PARALLEL) -m "not full and not vllm" tests/$(ROOM)
@@ -150,9 +152,6 @@ bench: env ## Measure everything that needs nothing further into docs/data/bench
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed vllm --out docs/data/bench.json
-
-bench-overlap: env-vllm ## Time steps with and without rollouts that overlap learning (two cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed overlap --out docs/data/bench.json
 
 env-trl: $(TRL_STAMP) ## Create .venv-trl with TRL and the tested versions of torch and transformers
 

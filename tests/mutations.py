@@ -1,6 +1,6 @@
 """Proves that the tests catch faults: makes one mistake at a time in a copy and runs tests on it.
 
-    python tests/mutations.py [--list] [--only WORD] [--jobs N] [--timeout S] [--json FILE]
+    python tests/mutations.py [--list] [--only WORD] [--jobs N] [--timeout S]
 
 Run by hand, in the environment of the tests; pytest does not collect this file. Every mutation
 names the tests that have to fail with it. They must pass without it, which is checked first: tests
@@ -12,7 +12,6 @@ the data sets in `../shared` find them as they do in the checkout.
 import argparse
 import ast
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -248,7 +247,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for a run of tests")
     parser.add_argument("--no-clean-run", action="store_true", help="trust the unchanged tests")
-    parser.add_argument("--json", help="file for the results")
     options = parser.parse_args()
     listed = tomllib.loads(LIST.read_text(encoding="utf-8"))["mutations"]
     every = [Mutation(**item) for item in listed]
@@ -259,16 +257,8 @@ def main() -> int:
             tell(f"{mutation.title}  [{mutation.tests}]")
     if options.list:
         return 0
-    began = time.monotonic()
     matches = try_all(chosen, options.jobs, options.timeout, not options.no_clean_run)
-    seconds = round(time.monotonic() - began)
     tell_table(matches)
-    if options.json:
-        rows = [asdict(item.mutation) | {"verdict": item.verdict, "note": item.note,
-                "seconds": round(item.seconds, 1)} for item in matches]  # fmt: skip
-        caught = sum(item.verdict == "caught" for item in matches)
-        table = {"caught": caught, "of": len(matches), "seconds": seconds, "mutations": rows}
-        Path(options.json).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     return int(not matches or any(item.verdict != "caught" for item in matches))
 
 

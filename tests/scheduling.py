@@ -6,13 +6,15 @@ from xdist.workermanage import WorkerController
 SECONDS = {
     "ray": 300, "config": 40, "real-model": 120, "browser": 90, "test_conformance.py": 80,
     "serve_command": 60, "test_data_parallel.py": 50,
-    "test_notebooks.py": 50, "test_speed.py": 50, "trainer": 40, "damage": 40,
+    "test_notebooks.py": 50, "test_scripts.py": 60, "trainer": 40, "damage": 40,
     "test_matrix.py": 40, "test_probe.py": 40, "test_process.py": 40,
     "test_eval_endpoints.py": 40, "test_vocabulary.py": 40, "test_logps.py": 40,
     "test_algorithms_run.py": 30, "test_docs.py": 30, "test_torchrun.py": 30,
-    "test_docker_boxes.py": 30, "test_humaneval-namespaces": 30, "code-problems": 30,
+    "test_pages.py": 50, "test_trust.py": 40, "test_cli.py": 40, "test_waits.py": 40,
+    "test_eval_command.py": 30, "test_docker_boxes.py": 30,
+    "test_humaneval-namespaces": 30, "code-problems": 30,
     "pairs-code": 30, "test_matrix_smoke.py": 25, "env_run": 25, "test_by_policy_run.py": 100,
-    "test_extension.py": 25, "test_new_command.py": 25, "test_families.py": 25,
+    "test_new_command.py": 50, "test_families.py": 25,
     "test_tool_planner.py": 20, "test_release.py": 15, "attacks": 12,
 }  # fmt: skip
 """Groups and files whose tests together take long on a busy machine; a guess is enough.

@@ -11,6 +11,8 @@ from tests.scheduling import SECONDS
 
 PACKAGE = Path(flowzoo.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+OF_ALL_ROOMS = {"contract", "refused", "golden", "runs", "fuzz"}
+"""Folders of tests by kind: a contract of all parts, lines of errors, references, recorded runs."""
 MOST_FILES = 26
 """Python files that a folder may hold before it is split by subject."""
 MOST_LATE_IMPORTS = 200
@@ -37,12 +39,12 @@ def test_a_folder_says_what_it_is_for_and_is_not_crowded():
         assert count <= MOST_FILES, f"{folder} holds {count} files: split it by subject"
 
 
-def test_tests_mirror_the_rooms():
+def test_tests_are_in_the_folders_of_rooms_or_kinds():
     tests = Path(__file__).parent
     for path in tests.rglob("test_*.py"):
         room = path.parent.relative_to(tests)
         homes = [folder / room for folder in (PACKAGE, PACKAGE.parent)]  # benchmarks and tools too
-        known = str(room) == "fuzz" or any(home.is_dir() for home in homes)  # fuzz: of all rooms
+        known = str(room) in OF_ALL_ROOMS or any(home.is_dir() for home in homes)
         assert known, f"{path}: there is no flowzoo/{room}"
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.families.models import build, export_fault, invariance
-from benchmarks.families.tokenizers import make_tokenizer
+from benchmarks.families.models import build, export_fault, invariance, make_tokenizer
 from benchmarks.harness.record import write_table
 from flowzoo.agents.chat.template import ChatTokenizer, read_thinking
 from flowzoo.agents.chat.thoughts import ReplyParts

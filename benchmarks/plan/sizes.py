@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.plan.activations import Activations, UncountedError, count_activations
-from benchmarks.plan.layouts import SPARE, Layout, Training, Where
 from benchmarks.plan.memory import (
     EngineBytes,
     LearnerMemory,
@@ -18,7 +17,6 @@ from benchmarks.plan.memory import (
     with_cache,
 )
 from benchmarks.plan.models import ModelFolders, files_bytes, has_tokenizer
-from benchmarks.plan.placed_run import place_run
 from benchmarks.plan.shape import ModelShape, read_config, shape_of
 from benchmarks.plan.step_rows import step_rows
 from flowzoo.agents.policy_map import agent_names
@@ -27,17 +25,52 @@ from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
-from flowzoo.baselines.settings.options import Sharding
+from flowzoo.baselines.settings.options import RANKS, RAY, Sharding
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.settings.rules import check, learner_rules, sharding_rules
 from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.declared import conditions
 from flowzoo.envs.records import Call
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError
 
+Training = Literal["full", "lora"]
+Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
+
+SPARE = 0.1
+"""Share of a GPU that is left free for memory that is not counted; see `memory`."""
 USUAL_RANK = 16
 """Rank of adapters in a plan for settings without adapters."""
 _BLOCK = 16
 """Tokens of a block of vLLM's cache on a GPU."""
+_OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
+"""Options of tasks that name or describe files of problems."""
+_ON_DATA = 1024
+"""Most tokens that replies to the problems of a file take; see `Task.reply_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A placement of a run, and the bytes on its fullest GPU by engine."""
+
+    training: Training
+    shard: Sharding
+    ranks: int
+    learner: int
+    """Bytes of all learners on one GPU, at the worst moment."""
+    needs: Mapping[Where, int]
+    """Bytes by placement of the engine, without impossible ones."""
+    engine_gpus: int = 1
+    """GPUs over which an engine on separate GPUs is spread."""
+    counted: bool = True
+    """True if the numbers include the learner's activations."""
+
+
+def layout_fits(layout: Layout, where: Where, room: int) -> bool | None:
+    """True if GPUs of which `room` bytes may be used hold a layout; None: not known."""
+    if layout.needs[where] > room:
+        return False
+    return True if layout.counted else None
 
 
 class RunSizes:
@@ -52,15 +85,15 @@ class RunSizes:
         """The settings as they were given."""
         with tempfile.TemporaryDirectory() as room:
             folders = ModelFolders(Path(room))
-            placed = place_run(config, folders.find, data=cpu)
+            there, paths, reply_tokens = place_run(config, folders.find, data=cpu)
             # The device decides the number formats.
-            there = replace(placed.config, device="cpu" if cpu else "cuda")
-            self.plan: RunPlan = resolve(there, reply_tokens=placed.reply_tokens)
+            there = replace(there, device="cpu" if cpu else "cuda")
+            self.plan: RunPlan = resolve(there, reply_tokens=reply_tokens)
             named = read_named(config.models, self.plan.names, "models")
             self.models = {name: named.get(name, config.model) for name in self.plan.names}
             """Model by policy, as the settings name it."""
             self.configs: Mapping[str, Any] = {
-                model: read_config(placed.folders[model]) for model in set(self.models.values())
+                model: read_config(paths[model]) for model in set(self.models.values())
             }
             self.files: Mapping[str, int] = {
                 model: files_bytes(folder) for model, folder in folders.paths.items()
@@ -73,7 +106,7 @@ class RunSizes:
             if cpu:
                 self.rows = step_rows(
                     self.plan,
-                    {name: str(placed.folders[model]) for name, model in self.models.items()},
+                    {name: str(paths[model]) for name, model in self.models.items()},
                     {name: self.configs[model] for name, model in self.models.items()},
                 )
         self.lent: set[str] = folders.lent if config.max_tokens is None else set()
@@ -323,3 +356,59 @@ class RunSizes:
         if self.config.placement == "split":
             size = BYTES[self.config.resolved_dtype]
         return {"full": sent * size, "lora": shape.adapter(self.rank(policy)) * 4}
+
+
+# -- a run that can be resolved on this machine ----------------------------------------------------
+
+
+def place_run(
+    config: TrainConfig, find_folder: Callable[[str, str], Path], *, data: bool = False
+) -> tuple[TrainConfig, Mapping[str, Path], int | None]:
+    """Place a run on models that are on this machine, in one process.
+
+    `find_folder` finds the folder of a model, by its name and that of the task. Problems are
+    generated, or with `data` read from the run's files.
+
+    Returns:
+        The settings; folders with a configuration and a tokenizer, by model as the settings name
+        it; the longest reply to a task on data, which is not read, or None: by the task.
+    """
+    # Memory is counted without workers and whole models.
+    alone = in_one_process(config)
+    alone = alone if data else without_data(alone)
+    task = with_prompts(alone)[0].task.name
+    named = {word.partition("=")[0]: word.partition("=")[2] for word in alone.models}
+    folders = {model: find_folder(model, task) for model in sorted({alone.model, *named.values()})}
+    sources = {
+        model: model if model.partition(":")[0] == "pocket" else str(folder)
+        for model, folder in folders.items()
+    }
+    placed = replace(
+        alone,
+        model=sources[alone.model],
+        models=tuple(f"{name}={sources[model]}" for name, model in named.items()),
+    )
+    return placed, folders, None if alone.options == config.options else _ON_DATA
+
+
+def in_one_process(config: TrainConfig) -> TrainConfig:
+    """Settings of a run that does the same in this process alone."""
+    defaults: dict[str, Any] = {
+        name: getattr(TrainConfig, name)
+        for name, condition in conditions(TrainConfig).items()
+        if condition in (RANKS, RAY)
+    }
+    return replace(
+        config, **defaults, backend="local", shard="none", max_staleness=0, engine_devices="",
+        weight_transfer="file",
+    )  # fmt: skip
+
+
+def without_data(config: TrainConfig) -> TrainConfig:
+    """Return the settings on generated problems, for which nothing is loaded."""
+    names = [word.partition("=")[0] for word in config.options]
+    if "data" not in names:
+        return config
+    pairs = zip(names, config.options, strict=True)
+    options = tuple(option for name, option in pairs if name not in _OF_DATA)
+    return replace(config, options=options)

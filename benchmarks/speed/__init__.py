@@ -1,5 +1,5 @@
 """Speed of flowzoo next to other libraries: `python -m benchmarks.speed`.
 
 Every file is one benchmark, a function `measure(workload)` that yields rows as they are measured.
-`benches` lists them and records their results.
+`__main__` lists them and records their results.
 """

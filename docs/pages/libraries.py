@@ -72,7 +72,7 @@ LIBRARIES = {
 }
 GRPO = """# Plain GRPO
 The AEC interface, torch and transformers, and nothing else of flowzoo's training.
-`tests/test_grpo_example.py` runs the loop.
+`tests/test_pages.py` runs the loop.
 
 ```shell
 OMP_NUM_THREADS=1 python examples/grpo_from_scratch.py

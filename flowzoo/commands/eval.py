@@ -172,11 +172,7 @@ def print_results(name: str, plan: EvaluationPlan, summary: Summary) -> None:
 
 
 def split_sets(options: Options) -> dict[str, Options]:
-    """The evaluation of every set, by its name, or the only one; published values are filled in.
-
-    Raises:
-        UsageError: an unknown set, or options that contradict it.
-    """
+    """The evaluation of every set, by its name, or the only one; published values are filled in."""
     if not options.sets:
         return {"": options}
     problems = options.problems
@@ -236,11 +232,7 @@ def detection_lines(plan: EvaluationPlan) -> Iterator[str]:
 
 
 def prepare(options: Options) -> EvaluationPlan:
-    """Check the options and choose the problems.
-
-    Raises:
-        UsageError: an option is invalid.
-    """
+    """Check the options and choose the problems."""
     sampling = options.policies.sampling(1)
     policies = replace(
         options.policies,

@@ -98,11 +98,7 @@ def run(options: Options) -> int:
 
 
 def read_cells(table: Mapping[str, object], where: str, out: Path) -> Iterator[BoardCell]:
-    """The cells of a TOML table in the format of this module, each with a folder in `out`.
-
-    Raises:
-        UsageError: the table is invalid; `where` names it.
-    """
+    """The cells of a TOML table in the format of this module, each with a folder in `out`."""
     for key in table:
         if key not in ("settings", "cells"):
             raise unknown(f"field in {where}", key, ("settings", "cells"))
@@ -172,11 +168,7 @@ def chosen(cells: Sequence[BoardCell], parts: Sequence[str]) -> list[BoardCell]:
 
 
 def check_cell(cell: BoardCell) -> EvaluationPlan:
-    """Prepare the evaluation of a cell, before a model is loaded.
-
-    Raises:
-        UsageError: its settings are invalid; the message names the cell.
-    """
+    """Prepare the evaluation of a cell, before a model is loaded."""
     try:
         return prepare(parse(cell.args).command)
     except UsageError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.pocket import NAMES as POCKETS
 from flowzoo.agents.pocket import pocket_options
-from flowzoo.agents.rollout.engine import EffectBatch, Response
+from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_played, grading_of
 from flowzoo.commands.progress.shown import to_stderr
@@ -22,7 +23,6 @@ from flowzoo.envs.episode.recording import episode_rewards
 from flowzoo.envs.episode.watchdog import watch
 from flowzoo.envs.records import json_line
 from flowzoo.envs.render import print_new
-from flowzoo.envs.script import JUDGE
 from flowzoo.envs.tasks import TASKS, make_task, task_class, task_names
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
@@ -120,42 +120,27 @@ async def show(
     """Play one episode, printing each phase as soon as it is answered."""
     # With a human player, only the prompts of their role are printed before the end, since the rest
     # may contain hidden information.
-    from flowzoo.agents.rollout.drivers import make_request, reply_text
+    from flowzoo.agents.rollout.drivers import drive
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
     by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
-    while not episode.done:
-        if episode.effects:
-            episode.resolve(await results_of(episode, policy_map))
-            continue
-        for turn in episode.waiting:
-            key = (seed, problem.id, 0, turn.agent, turn.turn)
-            request = make_request(policy_map, key, episode, turn)
-            (completion,) = await policy_map.policy(turn.agent).generate([request])
-            episode.reply(turn.agent, reply_text(workflow, completion))
-        if not by_hand:
-            printed = print_new(episode, printed, prompts=prompts, pace=pace)
+    play = drive(lambda: episode, policy_map, seed, 0, finish=lambda *_: None)
+    results: Any = None  # starts the play
+    with suppress(StopIteration):
+        while True:
+            batch = play.send(results)
+            if results and not by_hand:
+                printed = print_new(episode, printed, prompts=prompts, pace=pace)
+            if isinstance(batch, EffectBatch):
+                results = resolve(workflow.task, batch.effects)
+            elif isinstance(batch, RequestBatch):
+                results = []
+                for request in batch.requests:
+                    policy = policy_map.policy(request.agent)
+                    (completion,) = await policy.generate([request])
+                    results.append(Response(policy.name, completion))
     print_new(episode, printed, prompts=prompts, pace=pace)
     if by_hand:
         paid = episode_rewards(episode).returns.items()
         print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))
-
-
-async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
-    """Resolve the pending effects of an episode."""
-    from flowzoo.agents.rollout.drivers import carry_out
-
-    play = carry_out(policy_map, episode.pending_effects)
-    batch, results = next(play), list[Any]()
-    while True:
-        if isinstance(batch, EffectBatch):
-            results = resolve(episode.workflow.task, batch.effects)
-        else:
-            judge = policy_map.policy(JUDGE)
-            answers = await judge.generate(batch.requests)
-            results = [Response(judge.name, answer) for answer in answers]
-        try:
-            batch = play.send(results)
-        except StopIteration as stop:
-            return stop.value

@@ -123,12 +123,7 @@ class PolicyOptions:
         return [spec for _, spec in map(split_role, self.policy)]
 
     def by_role(self, roles: Collection[str], judge: bool = False) -> dict[str, str]:
-        """Policy spec by role or agent; with `judge`, also for the key `judge`.
-
-        Raises:
-            UsageError: two specs without a role, or a role given twice or unknown.
-                (`build_policy_map` checks that every role has a policy.)
-        """
+        """Policy spec by role or agent; with `judge`, also for the key `judge`."""
         names = [*roles, JUDGE] if judge else list(roles)
         given: dict[str, str] = {}
         rest: list[str] = []
@@ -165,11 +160,7 @@ def _with_base(word: str) -> str:
 
 
 def without_run(word: str) -> list[str]:
-    """Replace a run directory in a policy argument by its models.
-
-    Raises:
-        UsageError: the run has no checkpoint, or no policy of the role.
-    """
+    """Replace a run directory in a policy argument by its models."""
     role, spec = split_role(word)
     folder = Path(spec)
     if not (folder / "run.json").is_file():

@@ -68,12 +68,7 @@ def run(options: Options) -> int:
 
 
 def read_stored(options: Options) -> StoredEpisodes:
-    """Read the stored episodes and build the workflow that played them.
-
-    Raises:
-        UsageError: the folder has no episodes, or they were played by an environment or a program
-            of others, whose own results are not stored.
-    """
+    """Read the stored episodes and build the workflow that played them."""
     folder = options.folder
     if not (folder / "run.json").is_file():
         raise UsageError(

@@ -55,12 +55,7 @@ def run(options: Options) -> int:
 
 
 def check_evaluation(options: Options) -> None:
-    """Check the options of a report of an evaluation.
-
-    Raises:
-        UsageError: there are several directories, `against` is not an evaluation, or options of
-            runs are given.
-    """
+    """Check the options of a report of an evaluation."""
     if len(options.runs) > 1:
         raise UsageError(
             "a report is of one evaluation, got several directories: compare two with --against, "

@@ -19,7 +19,7 @@ from flowzoo.envs.settings import check_number
 from flowzoo.errors import UsageError, need_module
 
 if TYPE_CHECKING:
-    from flowzoo.agents.serving.service import TeamService
+    pass
 
 KEY_VARIABLE = "FLOWZOO_API_KEY"
 REFUSED = ("data", "split", "skip_unusable")
@@ -81,24 +81,15 @@ def run(options: Options) -> int:
             limits=limits, api_key=key, strict=options.strict,
         )  # fmt: skip
         if opened is None:
-            return serve_stdio(service)
+            need_module("mcp", "flowzoo serve --mcp")
+            from flowzoo.agents.serving.mcp_tool import serve_tool
+
+            asyncio.run(serve_tool(service))
+            return 0
         server = TeamServer(service, opened, options.grace, lambda: print(line, flush=True))
         line = f"serving {', '.join(service.surface.models)} at {server.url}/v1 (Ctrl-C ends it)"
         with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(to_stderr):
             asyncio.run(server.run_until_stopped())
-    return 0
-
-
-def serve_stdio(service: TeamService) -> int:
-    """Be a tool until standard input ends.
-
-    Raises:
-        MissingExtraError: the protocol's library is not installed.
-    """
-    need_module("mcp", "flowzoo serve --mcp")
-    from flowzoo.agents.serving.mcp_tool import serve_tool
-
-    asyncio.run(serve_tool(service))
     return 0
 
 
@@ -127,11 +118,7 @@ def check_options(options: Options) -> None:
 
 
 def read_key(option: str) -> str:
-    """The API key in the file of an option `@FILE`, else in the environment; empty: there is none.
-
-    Raises:
-        UsageError: the option is a key, which other users could read, or the file has none.
-    """
+    """The API key in the file of an option `@FILE`, else in the environment; may be empty."""
     if option and not option.startswith("@"):
         raise UsageError(
             "--api-key takes a file, as @FILE: every user of this machine can read a key on the "

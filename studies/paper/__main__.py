@@ -26,8 +26,7 @@ from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import FlowzooError
 from flowzoo.files import replace_text
-from studies.paper.amplification import cell_amplification
-from studies.paper.claims import paper_claims
+from studies.paper.claims import cell_amplification, paper_claims
 from studies.paper.sharing import claimable_pairs, sharing_finding, sharing_rows
 from studies.paper.team_map import team_findings, team_lines, team_map
 

@@ -6,7 +6,7 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scipy.stats import binomtest
 
@@ -19,19 +19,16 @@ PLANTED: dict[str, Any] = tomllib.loads(
 )
 
 
+Part = Literal[
+    "cliff", "falls", "watch", "checkers", "dead", "blame", "spikes", "amplification", "capture",
+]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Options:
     """Sizes of the simulations."""
 
-    parts: tuple[
-        Literal[
-            "cliff", "falls", "watch", "checkers", "dead", "blame", "spikes", "amplification",
-            "capture",
-        ], ...
-    ] = (
-        "cliff", "falls", "watch", "checkers", "dead", "blame", "spikes", "amplification",
-        "capture",
-    )  # fmt: skip
+    parts: tuple[Part, ...] = get_args(Part)
     """Tables to print."""
     simulations: int = 1000
     """Cells of each row of noise; runs of each row of the other tables."""

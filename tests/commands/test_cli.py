@@ -1,12 +1,20 @@
+"""`flowzoo eval`, `play` and `train` as a user types them, on math and on programs."""
+
 import contextlib
 import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tomllib
+from dataclasses import fields
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import run_python
@@ -15,11 +23,17 @@ import flowzoo
 from flowzoo import cli
 from flowzoo.agents.specs import FORMS
 from flowzoo.agents.traits import has_bfloat16
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.sft import SftConfig
+from flowzoo.cli import main
 from flowzoo.commands import doctor, line
+from flowzoo.commands.line import parse
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.progress.stopping import StopSignals
+from flowzoo.commands.sft import CARRIED, train_words
 from flowzoo.commands.shared import program_name
-from flowzoo.envs.api.registry import WORKFLOWS
+from flowzoo.commands.train import pocket_note
+from flowzoo.envs import WORKFLOWS, make_workflow
 from flowzoo.envs.settings import read_settings
 from flowzoo.envs.tasks import TASKS
 from flowzoo.errors import UsageError
@@ -448,3 +462,318 @@ def test_a_dead_endpoint_is_told_of_at_once(caplog):
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1
     assert "trying again (1 of 1)" in messages[0]
+
+
+# -- `flowzoo eval`, `play` and `train` as a user types them, on math and on programs --------------
+
+
+GSM8K = Path("../shared/data/gsm8k/test.jsonl")
+HUMANEVAL = Path("../shared/data/humaneval/HumanEval.jsonl")
+PUBLISHED = [
+    ("single", "code", HUMANEVAL, 164),
+    *((name, "math", GSM8K, 1319) for name in ("voting", "eval_opt", "orch_workers", "single")),
+]
+"""Workflow, task, file of problems and their number; the first is among the usual cases."""
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.usual(2)
+@pytest.mark.parametrize("right", [1, 0])
+@pytest.mark.parametrize(("workflow", "task", "data", "problems"), PUBLISHED)
+def test_eval_on_all_published_problems(workflow, task, data, problems, right, capsys):
+    if not data.exists():
+        pytest.skip(f"{data} is not here")
+    args = ["eval", workflow, "--task", task, "--data", str(data), "--policy", f"scripted:{right}"]
+    assert main(args) == 0
+    accuracy = f"accuracy {100 * right}.0 % ({problems * right}/{problems}), 95 % interval "
+    assert last_line(capsys).startswith(accuracy)
+
+
+def test_eval_prints_rates_per_role_and_saves(tmp_path, capsys):
+    args = ["eval", "voting", "--policy", "generator=scripted:0.5", "aggregator=scripted:1",
+             "--n", "40", "--out", str(tmp_path)]  # fmt: skip
+    assert main(args) == 0
+    first = capsys.readouterr().out
+    assert "generator" in first
+    assert "strict" in first
+    assert first.splitlines()[-1].startswith("accuracy ")
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 40
+    assert main(args) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_eval_json_is_one_object_before_the_last_line(capsys):
+    args = ["eval", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "3", "--json"]
+    assert main(args) == 0
+    *_, summary, line = capsys.readouterr().out.splitlines()
+    assert json.loads(summary)["episodes"] == 60
+    assert "/60), 95 % interval " in line
+
+
+@pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
+def test_play_shows_every_agent_and_the_verdict(workflow, capsys):
+    assert main(["play", workflow, "--policy", "scripted:1.0", "--chats"]) == 0
+    output = capsys.readouterr().out
+    assert "Put the final answer in" in output
+    assert "score 1" in output
+    assert main(["play", workflow, "--policy", "scripted:1.0", "--json", "--n", "2"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["score"] for record in records] == [1.0, 1.0]
+
+
+def test_play_keeps_the_token_budgets_of_roles(capsys):
+    args = ["play", "voting", "--temperature", "0", "--lengths", "generator=/2"]
+    assert main([*args, "--json"]) == 0
+    (record,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    replies = [call["reply"] for call in record["calls"] if call["role"] == "generator"]
+    assert all(len(reply) < 12 for reply in replies)
+    assert main(args) == 0
+    shown = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown if line in replies] == replies
+
+
+def test_a_broken_data_file_is_named_with_its_line(tmp_path, capsys):
+    path = tmp_path / "broken.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": \n')
+    assert main(["eval", "voting", "--data", str(path), "--policy", "scripted:1"]) == 2
+    assert "broken.jsonl, line 2" in capsys.readouterr().err
+
+
+def test_train_says_where_everything_is(tmp_path, capsys):
+    args = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
+             "--eval-problems", "4", "--out", str(tmp_path)]  # fmt: skip
+    assert main(args) == 0
+    output = capsys.readouterr().out
+    for name in ("metrics.jsonl", "transcripts", "checkpoints"):
+        assert str(tmp_path / name) in output
+        assert (tmp_path / name).exists()
+    assert "held-out accuracy" in output
+    *_, report, best = output.splitlines()
+    command = shlex.split(report.removeprefix("report"))
+    assert command == ["flowzoo", "report", str(tmp_path)]
+    assert best.startswith("best  ")
+    assert main(command[1:]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 0
+
+
+def test_the_sandbox_is_an_option(capsys):
+    args = ["eval", "eval_opt", "--task", "code", "--policy", "scripted:1", "--n", "3"]
+    assert main([*args, "--sandbox", "unsafe", "--options", "tools=tests"]) == 0
+    assert last_line(capsys).startswith("accuracy 100.0 % (3/3), 95 % interval ")
+    assert main([*args, "--sandbox", "unsafe", "--options", "sandbox=auto"]) == 2
+    assert "--sandbox and --options give 'sandbox' twice" in capsys.readouterr().err
+    assert main(["eval", "single", "--policy", "scripted:1", "--sandbox", "docker"]) == 2
+    assert "single_v0 on task 'math' runs no programs" in capsys.readouterr().err
+
+
+def test_play_shows_a_program(capsys):
+    args = ["play", "voting", "--task", "code", "--policy", "scripted:1"]
+    assert main(args) == 0
+    assert "def f(x):" in capsys.readouterr().out
+
+
+def asserting(folder: Path, text: str, tests: list[str]) -> list[str]:
+    """`flowzoo eval` on a problem that can be judged and on one with these tests."""
+    good = {"text": "One.", "code": "def f():\n    return 1", "test_list": ["assert f() == 1"]}
+    path = folder / "m.json"
+    path.write_text(json.dumps([good, {**good, "text": text, "test_list": tests}]))
+    return ["eval", "single", "--task", "code", "--policy", "scripted:1.0", "--data", str(path)]
+
+
+def test_rows_of_no_use_are_left_out_if_asked_and_counted(tmp_path, capsys):
+    args = asserting(tmp_path, "Nothing.", [])
+    assert main(args) == 2
+    assert "line 2: column 'test_list' is not a list of asserts" in capsys.readouterr().err
+    assert main([*args, "--skip-unusable", "--out", str(tmp_path / "out")]) == 0
+    output = capsys.readouterr().out
+    assert "unusable rows, left out: 1" in output
+    assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 95 % interval ")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["unusable"] == 1
+
+
+def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(tmp_path, capsys):
+    args = asserting(tmp_path, "Never.", ["import os; os._exit(0); f()"])
+    assert main([*args, "--out", str(tmp_path / "out")]) == 0
+    output = capsys.readouterr().out
+    assert "unknown, not counted: 1 episode (the test's own code failed" in output
+    assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 1 unknown, 95 % interval ")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert list(summary["unknown"]) == ["code/all/0/m.json:1#0"]
+
+
+# -- The warning of `flowzoo train` where a pocket model meets problems it was not made for --------
+
+
+@pytest.mark.parametrize(
+    ("workflow", "task", "options", "model", "message"),
+    [
+        ("search_team", "search", {}, "pocket", "--task search --options level=1 top_k=1;"),
+        ("tool_planner", "plan_path", {"side": 4}, "pocket", "side=4 max_turns=2"),
+        ("writing_pair", "writing", {}, "pocket:math", "--task math --options level=1"),
+        ("voting", "math", {"level": 3}, "pocket", "was trained for --task math --options level=1"),
+        (
+            "voting",
+            "math",
+            {"level": 3},
+            "pocket:s",
+            "was trained for --task math --options level=1",
+        ),
+        ("voting", "math", {}, "pocket:code-xs", "the pocket model of code was trained for"),
+        ("reasoner_tool", "math", {}, "pocket:math_teams", "--task math --options level=1 max_tu"),
+        # Its own problems, and other models.
+        ("reasoner_tool", "math", {"max_turns": 2}, "pocket:math_teams", ""),
+        ("writing_pair", "writing", {"form": "expansion"}, "pocket", ""),
+        ("search_team", "search", {"level": 1, "top_k": 1}, "pocket", ""),
+        ("tool_planner", "plan_path", {"side": 4, "max_turns": 2}, "pocket", ""),
+        ("voting", "math", {}, "pocket", ""),
+        ("voting", "math", {}, "pocket:s", ""),
+        ("voting", "math", {"level": 3}, "some/model", ""),
+    ],
+)
+def test_other_problems_are_told(workflow, task, options, model, message):
+    note = pocket_note(make_workflow(workflow, task, **options), model)
+    assert message in note
+    assert bool(note) == bool(message)
+
+
+# -- `flowzoo prompts`: a file that `--prompts` takes, and the chats of roles ----------------------
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+@pytest.mark.parametrize("texts", ["short", "full"])
+def test_the_file_it_prints_is_what_the_workflow_has(name, texts, capsys, tmp_path):
+    assert main(["prompts", name, "--prompts", texts]) == 0
+    printed = capsys.readouterr().out
+    workflow = make_workflow(name, texts=texts)
+    assert tomllib.loads(printed)["prompts"] == dict(workflow.prompts)
+    file = tmp_path / "prompts.toml"
+    file.write_text(printed, encoding="utf-8")
+    again = make_workflow(name, texts=str(file))
+    assert again.prompts == workflow.prompts
+    assert again.task.instruction == workflow.task.instruction
+
+
+def test_chats_show_system_messages_and_examples(capsys):
+    args = ["--system", "aggregator=Judge [well].", "--examples", "1", "--chats"]
+    assert main(["prompts", "voting", *args]) == 0
+    printed = capsys.readouterr().out
+    assert "Judge [well]." in printed
+    assert printed.count("assistant") == 2
+    assert printed.index("generator") < printed.index("aggregator")
+
+
+def test_eval_and_play_take_them(capsys):
+    args = ["--policy", "scripted:1", "--system", "generator=Be brief.", "--examples", "1"]
+    assert main(["eval", "voting", *args, "--n", "3"]) == 0
+    assert "accuracy 100.0 %" in capsys.readouterr().out
+    assert main(["play", "voting", *args, "--chats"]) == 0
+    assert "Be brief." in capsys.readouterr().out
+    assert main(["eval", "voting", *args, "--options", "examples=2"]) == 2
+    assert "--examples and --options" in capsys.readouterr().err
+
+
+# -- The command that `flowzoo sft` prints at its end is a whole one -------------------------------
+
+
+PLACE = "runs/a b's; rm"
+ISOLATED = {"generator": "generator", "aggregator": "aggregator"}
+
+
+def next_settings(settings: SftConfig, models: dict[str, str], roles: dict[str, str]) -> Any:
+    """The settings of the printed command, read as a shell and our parser read it."""
+    args = train_words(settings, {"models": models, "policies": roles})
+    line = " ".join(map(shlex.quote, args))
+    return parse(tuple(shlex.split(line))).command.settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workflow": "single", "task": "units", "model": "pocket:math"},
+        {"workflow": "single", "options": ("level=1", "data=my file's.jsonl"), "seed": 7},
+        {"lora_rank": 16, "lora_alpha": 8, "lora_targets": "all", "thinking": ("off",)},
+        {"gradient_checkpointing": True, "compute": "bfloat16", "weights": "bfloat16"},
+        {"task": "code", "sandbox": "docker", "lengths": ("generator=40/20",), "max_tokens": 64},
+        {"device": "cpu", "threads": 2, "eval_problems": 300, "eval_temperature": 0.7},
+        {"workflow": "my_package.flows:Debate", "microbatch_tokens": 512, "layout": "padded"},
+    ],
+)
+def test_what_matters_is_carried_on(changes):
+    settings = SftConfig(**changes)
+    results = next_settings(settings, {"shared": PLACE}, dict.fromkeys(ISOLATED, "shared"))
+    assert (results.workflow, results.model, results.models) == (settings.workflow, PLACE, ())
+    assert {name: getattr(results, name) for name in CARRIED} == {
+        name: getattr(settings, name) for name in CARRIED
+    }
+
+
+def test_policies_of_their_own_and_frozen_ones_go_on_too():
+    settings = SftConfig(sharing=("isolated",))
+    results = next_settings(settings, {"generator": "a", "aggregator": "b"}, ISOLATED)
+    assert (results.model, results.sharing) == ("pocket", ("isolated",))
+    assert results.models == ("generator=a", "aggregator=b")
+    settings = SftConfig(
+        sharing=("isolated",), frozen=("aggregator",), model="base", models=("aggregator=judge",)
+    )
+    results = next_settings(settings, {"generator": PLACE}, ISOLATED)
+    assert (results.model, results.frozen) == ("base", ("aggregator",))
+    assert results.models == ("aggregator=judge", f"generator={PLACE}")
+
+
+def test_every_shared_setting_is_carried_or_left_out_on_purpose():
+    shared = {item.name for item in fields(TrainConfig)} & {item.name for item in fields(SftConfig)}
+    local = {
+        "workflow", "model", "models",  # said first
+        "out", "samples", "lr", "min_lr", "schedule", "weight_decay", "clip_norm", "stop_patience",
+        "checkpoint_every", "keep_last",
+    }  # fmt: skip
+    assert shared - local == set(CARRIED)
+
+
+# -- The command line with vLLM, in processes of its own -------------------------------------------
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*args: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *args], env=environment, cwd=ROOT, capture_output=True, text=True,
+        timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "leaked" not in done.stderr
+    return done.stdout
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_eval_with_vllm(capsys):
+    args = ["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]
+    assert main([*args, "--engine-memory=0.1"]) == 0
+    *_, protocol, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("accuracy ")
+    assert ", float32, " in protocol
+    assert main([*args, "--engine-dtype=bfloat16"]) == 0
+    assert ", bfloat16, " in capsys.readouterr().out
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_a_process_that_trains_with_vllm_ends_with_status_0(tmp_path):
+    args = ("--steps=1", "--problems=2", "--samples=2", "--eval-problems=4", "--engine=vllm")
+    args = (*args, "--max-tokens=40", f"--out={tmp_path / 'run'}")
+    assert "held-out accuracy" in run("-m", "flowzoo.cli", "train", "voting", *args)
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row["sync/gap_max/shared"] < 1e-3
+
+
+def test_doctor_names_the_engines_that_can_run_here():
+    results = doctor.engines()
+    (row,) = [row for row in doctor.examine() if row.name == "engines"]
+    assert all(name in row.detail for name in results)
+    assert ("vllm" in results) == (find_spec("vllm") is not None and find_spec("torch") is not None)

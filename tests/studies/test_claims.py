@@ -2,21 +2,25 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flowzoo.baselines.report.cells import CellData
+from flowzoo.baselines.diagnostics.capture import find_captures
+from flowzoo.baselines.report.cells import CellData, group_cells
+from flowzoo.baselines.report.comparisons import against_controls
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import at_least
-from studies.paper.amplification import CellAmplification, cell_amplification
+from studies.paper.__main__ import main, study_page
 from studies.paper.claims import (
+    CellAmplification,
     amplification_claim,
     capture_claim,
+    cell_amplification,
     cliff_claim,
-    interval_verdict,
     paper_claims,
     peak_claim,
 )
@@ -28,7 +32,15 @@ from studies.paper.estimates import (
     mean_difference,
     upper_bound,
 )
-from studies.paper.sharing import claimable_pairs
+from studies.paper.sharing import claimable_pairs, sharing_finding, sharing_rows
+from studies.paper.team_map import EQUAL, team_findings, team_lines, team_map
+from studies.truth.simulation import (
+    course,
+    simulate,
+    simulate_capture,
+    simulate_gram,
+    simulate_seeds,
+)
 
 ITEMS = 200
 RISING = (0.4, 0.5, 0.6, 0.65, 0.65, 0.65, 0.65)
@@ -98,24 +110,6 @@ def test_pairs_that_are_too_small_or_unlike_are_left_out():
     assert claimable_pairs([cells[0], CellData("x", cells[1].settings, other, [], "math")]) == []
     assert peak_claim([]).verdict == "undecided"
     assert cliff_claim([], {}).verdict == "undecided"
-
-
-@pytest.mark.full
-def test_the_peak_claim_errs_as_rarely_as_its_level_says():
-    rng, wrong = np.random.default_rng(5), 0
-    for _ in range(400):
-        pairs: list[tuple[BootstrapSample, BootstrapSample]] = []
-        items = rng.normal(0, 0.35, (4, 2, 100))  # what a problem adds for one kind of sharing
-        draws = rng.integers(100, size=(200, 100))
-        for pair in items:
-            sides: list[BootstrapSample] = []
-            for side in pair:
-                scores = side + rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.35, (3, 100))
-                sides.append(BootstrapSample(scores.mean(axis=1), scores[:, draws].mean(axis=2)))
-            pairs.append((sides[0], sides[1]))
-        found = mean_difference(pairs)
-        wrong += interval_verdict(found.low, found.high) != "undecided"
-    assert wrong <= 32  # 20 are expected at 5 %; more than 32 would be 1 in 200
 
 
 def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing():
@@ -249,3 +243,169 @@ def test_every_claim_prints_its_rule_and_its_uncertainty():
     assert [one.name for one in claims] == ["peak", "cliff", "amplification", "applied", "capture"]
     assert all(one.rule and one.evidence for one in claims)
     assert [one.verdict for one in claims] == ["shown", *["undecided"] * 4]
+
+
+# -- The planted truths are what they say ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+def test_scores_have_the_expected_accuracy(spread):
+    wanted = np.array([0.1, 0.5, 0.6, 0.95])
+    rng = np.random.default_rng(0)
+    found = np.mean([simulate(wanted, 500, rng, spread=spread) for _ in range(200)], axis=(0, 2))
+    error = np.sqrt(wanted * (1 - wanted) / 100_000)
+    assert np.all(np.abs(found - wanted) < 4 * error)
+
+
+def test_seeds_share_the_difficulty_of_their_items():
+    one, two = simulate_seeds([np.full(60, 0.5)] * 2, 300, np.random.default_rng(1))
+    assert np.corrcoef(one.mean(axis=0), two.mean(axis=0))[0, 1] > 0.7
+
+
+def test_course_rises_stays_and_falls():
+    found = course(0.1, 20)
+    assert found.shape == (20,)
+    assert found[0] == pytest.approx(0.4)
+    assert found[9:15] == pytest.approx(np.full(6, 0.6))
+    assert found[15:] == pytest.approx(np.full(5, 0.5))
+
+
+def test_gram_has_the_expected_products_and_noise():
+    means = np.array([[1.0, 0.0], [0.5, 0.5]])
+    rng = np.random.default_rng(2)
+    grams = [simulate_gram(means, 0.5, 4, rng) for _ in range(400)]
+    mean = np.mean(grams, axis=0)
+    assert mean[:, 0, :, 1] == pytest.approx(means @ means.T, abs=0.1)
+    whole = mean.sum(axis=(1, 3)) / 16
+    assert np.diagonal(whole) == pytest.approx(np.array([1.25, 0.75]), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("excess", "moved", "captured"),
+    [(0.25, 0.8, True), (0.25, 0.0, False), (0.0, 0.8, False), (0.0, 0.0, False)],
+)
+def test_capture_is_found_where_both_halves_were_planted(excess, moved, captured):
+    """Twenty runs of each kind; voters have 0.63 of the mass from noise alone."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        run = simulate_capture(excess, moved, rng)
+        found = {(one.by, one.of): one for one in find_captures(*run, draws=200)}
+        assert found["generator", "aggregator"].captured == captured
+        assert not found["aggregator", "generator"].captured
+
+
+# -- Comparisons of shared and isolated policies, where a team pays, and the page of the study -----
+
+
+SHARING = pytest.mark.xdist_group("report-matrix")  # they share runs
+
+
+def without(runs: list[RunData], name: str) -> list[RunData]:
+    return [run for run in runs if run.name != name]
+
+
+def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
+    cells = group_cells(runs)
+    return sharing_rows(cells, claimable_pairs(cells), {})
+
+
+@SHARING
+def test_two_seeds_allow_no_claim(matrix_runs):
+    pair = shared_rows(without(matrix_runs, "voting-shared/seed-2"))[0]
+    assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
+    finding = sharing_finding([pair])
+    assert finding.title == "Shared against isolated: too few seeds for a claim"
+
+
+@SHARING
+def test_three_seeds_allow_a_claim_about_seeds(matrix_runs):
+    pair = shared_rows(matrix_runs)[0]
+    assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
+    assert pair["claim"] == "lower"
+    assert pair["seed_high"] < 0
+    assert pair["high"] < 0
+
+
+@SHARING
+def test_cells_that_differ_in_more_than_sharing_are_not_compared(matrix_runs):
+    changed = [
+        replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
+        for run in matrix_runs
+    ]
+    assert shared_rows(changed) == []
+
+
+@SHARING
+@pytest.mark.parametrize(
+    ("claims", "verdict"),
+    [
+        (("higher", "higher", "higher"), "pays"),
+        (("cannot be told apart", "lower", "lower"), "does not"),
+        (("higher", "lower", "higher"), "mixed"),
+        (("higher", "cannot be told apart", "higher"), "mixed"),
+        (("cannot be told apart",) * 3, "undecided"),
+        (("higher", "higher"), "undecided"),
+        (("lower", "lower", "no claim: 2 and 2 seeds, fewer than 3"), "undecided"),
+    ],
+)
+def test_a_team_pays_where_it_is_better_whatever_is_made_equal(claims, verdict):
+    low, high = {"pays": (0.1, 0.3), "does not": (-0.3, -0.1)}.get(verdict, (-0.1, 0.1))
+    rows = [
+        {
+            "other": "team", "one": "single", "equal": equal, "claim": claim,
+            "mean": (low + high) / 2, "seed_low": low, "seed_high": high,
+        }
+        for equal, claim in zip(EQUAL, claims, strict=False)
+    ]  # fmt: skip
+    [cell] = team_map([*rows])
+    assert (cell["cell"], cell["control"], cell["verdict"]) == ("team", "single", verdict)
+    assert team_lines([cell])[-1].endswith(f" | {verdict} |")
+    [finding] = team_findings([cell])
+    assert "1 cell" in finding.text
+    assert "team" in finding.text
+
+
+@SHARING
+@pytest.mark.full
+def test_a_matrix_has_its_claims_and_the_table_of_sharing(matrix_runs):
+    facts = study_page(matrix_runs, [])["study"]
+    verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
+    assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
+    # One pair of cells, three seeds each: even 3 of 3 cliffs against none is p = 0.1.
+    assert verdicts["cliff"] == "undecided"
+    assert verdicts["amplification"] == "shown"
+    row = facts["sharing"][0]
+    assert row["cliffs"] == [[0, 3], [3, 3]]
+    assert row["captures"] == [0, 3]
+    assert row["peak"]["low"] < row["peak"]["mean"] < row["peak"]["high"]
+    assert row["parity"]["ratios"] == [1.0, 1.0]
+
+
+@SHARING
+def test_a_team_is_undecided_where_its_control_had_too_few_tokens(matrix_runs):
+    teams = team_map(against_controls(group_cells(matrix_runs)))
+    assert [team["verdict"] for team in teams] == ["undecided", "undecided"]
+
+
+@SHARING
+def test_the_page_prints_every_claim_with_its_rule(browser, make_run, tmp_path, monkeypatch):
+    for sharing in ("shared", "isolated"):
+        make_run(tmp_path / "runs" / sharing / "seed-0", items=40, sharing=(sharing,))
+    make_run(tmp_path / "runs" / "single" / "seed-0", items=40, workflow="single")
+    page = tmp_path / "page.html"
+    command = ["studies.paper", str(tmp_path / "runs"), "--out", str(page)]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    browser.get(page.as_uri())
+    browser.get_log("browser")
+    read = "return [...document.querySelectorAll('#claims article')].map((one) => one.innerText)"
+    claims = browser.execute_script(read)
+    assert len(claims) == 5
+    assert all("Rule: " in claim for claim in claims)
+    # One seed on each side and no probes: nothing can be claimed.
+    assert all(claim.startswith("undecided") for claim in claims)
+    headings = "return [...document.querySelectorAll('h2')].map((one) => one.textContent)"
+    assert {"Where a team pays", "Shared against isolated policies", "Budgets"} <= {
+        *browser.execute_script(headings)
+    }
+    assert browser.get_log("browser") == []

@@ -1,7 +1,6 @@
 """The checks of a release find what they are for."""
 
 import io
-import os
 import subprocess
 import tarfile
 import tomllib
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.extras import REPOSITORY
-from tools import release
+from tools import docs_versions, release
 from tools.release import OWNER, ReleaseError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,29 +168,6 @@ def test_all_addresses_are_of_one_owner():
     assert {"CITATION.cff", "flowzoo/extras.py", "pyproject.toml", *notebooks} <= {*files}
 
 
-def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
-    def interpreter(path: Path, answer: int) -> None:
-        path.parent.mkdir(parents=True)
-        path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {answer}\necho "chosen: $*"; exit 7\n')
-        path.chmod(0o755)
-
-    interpreter(tmp_path / "shims/python3.99", 127)
-    interpreter(tmp_path / "versions/3.98.1/bin/python3.98", 0)
-    (tmp_path / "flowzoo-1.0.whl").touch()
-    search = f"{tmp_path / 'shims'}:{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": search, "PYENV_ROOT": str(tmp_path)}
-
-    def smoke(python: str) -> subprocess.CompletedProcess[str]:
-        command = [str(ROOT / "tests/smoke.sh"), python, str(tmp_path)]
-        return subprocess.run(command, env=variables, capture_output=True, text=True)
-
-    assert "nothing was tried" in smoke("python3.99").stdout
-    interpreter(tmp_path / "versions/3.99.0/bin/python3.99", 0)
-    for python in ("python3.98", "python3.99"):
-        done = smoke(python)
-        assert (done.returncode, done.stdout) == (7, "chosen: -m venv --clear venv\n")
-
-
 def test_a_python_that_is_missing_is_reported(tmp_path, monkeypatch):
     script = tmp_path / "tests/smoke.sh"
     script.parent.mkdir()
@@ -215,3 +191,47 @@ def test_what_is_built_passes(tmp_path):
     assert "flowzoo" in release.build(tmp_path, version)
     assert release.check_contents(tmp_path, version)
     assert release.check_metadata(tmp_path, version)
+
+
+# -- The pages of several releases lie side by side ------------------------------------------------
+
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "docs/templates"
+CONF = f"""
+import os
+project, version, html_theme = "zoo", {{version!r}}, "furo"
+templates_path = [{str(TEMPLATES)!r}]
+html_context = {{{{"versions": "FLOWZOO_DOCS_VERSIONS" in os.environ}}}}
+html_sidebars = {{{{"**": ["sidebar/versions.html"]}}}}
+"""
+PAGE = ".. toctree::\n\n   more/page\n"
+
+
+def test_every_release_is_built_from_its_tag(tmp_path, capsys):
+    clone, site = tmp_path / "clone", tmp_path / "site"
+    (clone / "docs/more").mkdir(parents=True)
+    git(clone, "init", "-q")
+    for version in ("0.9.0", "0.10.0", "0.11.0"):
+        (clone / "docs/conf.py").write_text(CONF.format(version=version))
+        (clone / "docs/index.rst").write_text(f"Zoo {version}\n==========\n\n{PAGE}")
+        (clone / "docs/more/page.rst").write_text("Page\n====\n")
+        git(clone, "add", "-A")
+        git(clone, "commit", "-qm", version)
+        if version != "0.11.0":
+            git(clone, "tag", f"v{version}")
+    (site / "v0.9.0").mkdir(parents=True)
+    (site / "v0.9.0/index.html").write_text("built before")
+
+    assert docs_versions.main(["--out", str(site)], clone) == 0
+    assert capsys.readouterr().out.endswith("v0.10.0, v0.9.0, dev\n")
+    assert (site / "v0.9.0/index.html").read_text() == "built before"
+    assert "url=v0.10.0/index.html" in (site / "index.html").read_text()
+    versions = (site / "versions.html").read_text()
+    assert versions.index("v0.10.0/") < versions.index("v0.9.0/") < versions.index("dev/")
+    for folder, version in (("v0.10.0", "0.10.0"), ("dev", "0.11.0")):
+        assert f"Zoo {version}" in (site / folder / "index.html").read_text()
+        link = f'versions.html">Version {version}, all versions'
+        assert f'href="./../{link}' in (site / folder / "index.html").read_text()
+        assert f'href="../../{link}' in (site / folder / "more/page.html").read_text()
+    worktrees = subprocess.run(["git", "worktree", "list"], cwd=clone, capture_output=True)
+    assert worktrees.stdout.count(b"\n") == 1

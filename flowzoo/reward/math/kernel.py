@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BATCH_ABOVE: Final = 64  # rows of a batch below which a call of the kernel is slower
 # Rows scored in Python from which loading the kernel pays: the time that loading takes over what
-# the kernel saves on a row (`python -m benchmarks.speed math_batches`).
+# the kernel saves on a row (`benchmarks.speed math_batches`, 20b1b97b).
 LOAD_ABOVE: Final = 1_300_000
 TAIL_BYTES: Final = 256  # most bytes from the start of a box to the end of the reply
 _MARGIN: Final = 80

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.families.check import FAMILIES, examine, examine_model, open_chat, variants
-from benchmarks.families.tokenizers import make_tokenizer
+from benchmarks.families.models import make_tokenizer
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.errors import UsageError
 from flowzoo.reward.visible import visible

@@ -4,7 +4,7 @@ import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.families.check import FAMILIES
-from benchmarks.families.tokenizers import make_tokenizer
+from benchmarks.families.models import make_tokenizer
 from flowzoo.baselines.sft.choose import SftCounts
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import Transcript

@@ -1,8 +1,6 @@
 """Making a pocket model: what it learns from, its tokenizer, its optimizer, the whole command."""
 
-import json
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -23,25 +21,21 @@ from flowzoo.seeding import key_rng
 from tools.pocket import make as making
 from tools.pocket.config import PocketConfig, command
 from tools.pocket.data import Example, play_batched, play_examples, tokenizer_corpus, transcripts
-from tools.pocket.habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
 from tools.pocket.make import (
     TokenizedExample,
     curriculum,
     encode,
-    lr_share,
     make,
     new_model,
     reply_loss,
     train,
 )
-from tools.pocket.optimizer import Muon, orthogonalised
-from tools.pocket.recipes import RECIPES, MixtureTask, MixtureWorkflow, Recipe, recipe_of
+from tools.pocket.optimizer import Muon
+from tools.pocket.recipes import RECIPES, MixtureTask, Recipe, recipe_of
 from tools.pocket.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.xdist_group("pocket")  # they share a model
-MATH, PLAN_PATH, SEARCH, SUDOKU = (
-    RECIPES[name] for name in ("math", "plan_path", "search", "sudoku")
-)
+MATH = RECIPES["math"]
 
 
 def levels(*shares: float) -> tuple[MixtureTask, ...]:
@@ -59,10 +53,8 @@ def tokenizer() -> Any:
     return train_tokenizer(tokenizer_corpus(MATH, 500, 0), vocab_size=512, context=256)
 
 
-def play(
-    workflow: Workflow, index: int, rng: random.Random, hasty: bool = False, recipe: Recipe = MATH
-) -> list[Example]:
-    return play_batched(workflow.task, [play_examples(workflow, index, rng, recipe, hasty)])[0]
+def play(workflow: Workflow, index: int, rng: random.Random) -> list[Example]:
+    return play_batched(workflow.task, [play_examples(workflow, index, rng, MATH, False)])[0]
 
 
 def statement(example: Example) -> str:
@@ -96,150 +88,12 @@ def test_the_reply_to_learn_is_right_whatever_was_played():
                 assert workflow.task.grade_batch([problem], [answer])[0].score == 1.0
 
 
-def test_hasty_experts_skip_the_working_of_right_solutions():
-    workflow = make_workflow("single_v0", "math")
-    glances = {True: [0, 0], False: [0, 0]}  # has a minus sign -> worked, at a glance
-    for index in range(300):
-        problem = workflow.task.problem(index, "pretrain")
-        [example] = play(workflow, index, key_rng("test", index), hasty=True)
-        answer = workflow.task.answer(example.reply)
-        assert workflow.task.grade_batch([problem], [answer])[0].score == 1.0
-        glances["-" in problem.text]["=" not in example.reply] += 1
-    for minus, share in ((False, HASTE[0]), (True, HASTE[1])):
-        worked, glance = glances[minus]
-        assert glance / (worked + glance) == pytest.approx(share, abs=0.12)
-
-
-def test_a_second_attempt_is_worked_out():
-    workflow = make_workflow("eval_opt_v0", "math")
-    retries = [
-        example.reply
-        for index in range(60)
-        for example in play(workflow, index, key_rng("test", index), hasty=True)
-        if example.role.endswith("generator") and len(example.messages) > 1
-    ]
-    assert len(retries) >= 10
-    assert all("=" in reply for reply in retries)
-
-
-@pytest.mark.parametrize(("recipe", "share"), [(PLAN_PATH, ONE_MOVE), (SUDOKU, ONE_ENTRY)])
-def test_hasty_players_do_one_action_of_right_plans(recipe, share):
-    workflow = make_workflow("single_v0", recipe.task, **recipe.options)
-    short = 0
-    for index in range(80):
-        problem = workflow.task.problem(index, "pretrain")
-        careful, hasty = (
-            recipe.respond(
-                workflow, "generator", [{"role": "user", "content": workflow.task.prompt(problem)}],
-                problem, key_rng("test", index), True, is_hasty,
-            )
-            for is_hasty in (False, True)
-        )  # fmt: skip
-        assert workflow.task.grade_batch([problem], [careful])[0].score == 1.0
-        whole, done = json.loads(careful), json.loads(hasty)
-        assert done in (whole, whole[:1])
-        short += len(done) == 1 < len(whole)
-    assert short / 80 == pytest.approx(share, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("name", "played", "role", "index", "right", "hasty"),
-    [
-        ("math_teams", "reasoner_tool", "tool", 0, "```python\nprint(7*4-4)\n```",
-         "```python\nprint(24)\n```"),
-        ("code_teams", "coder_tester", "tester", 0,
-         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 16}]\n```',
-         '```json\n[{"input": [13], "output": 13}, {"input": [44], "output": 44}]\n```'),
-        ("code_teams", "code_pair", "main", 0,
-         "```python\ndef f(x):\n    return aux(x) + 12\n```",
-         "```python\ndef f(x):\n    return aux(x)\n```"),
-        ("writing", "writing_pair", "writer", 0,
-         "My night train to Glasgow stopped halfway because of a power cut, but a florist found us "
-         "a camper van with mattresses, and we reached the job interview late, though in time for "
-         "the start.", "My night train to Glasgow"),
-    ],
-)  # fmt: skip
-def test_hasty_members_of_teams_do_less_than_their_job(name, played, role, index, right, hasty):
-    recipe = RECIPES[name]
-    workflow = make_workflow(f"{played}_v0", recipe.task, **recipe.options)
-    problem = workflow.task.problem(index, "pretrain")
-    assert workflow.expert(role, [{"role": "user", "content": ""}], problem, random.Random(0),
-                           True) == right  # fmt: skip
-    assert recipe.habit(workflow, problem, "", 0.0, right) == hasty
-    assert recipe.habit(workflow, problem, "", 1.0, right) == right
-    assert role in recipe.hasty
-
-
-def test_hasty_tools_print_one_move():
-    habit = PLAN_PATH.habit
-    workflow = make_workflow("tool_planner_v0", "plan_path", side=4)
-    problem = workflow.task.problem(0, "pretrain")
-    program = '```python\nprint(\'["U","L"]\')\n```'
-    assert habit(workflow, problem, "", 0.0, program) == "```python\nprint('[\"U\"]')\n```"
-    assert habit(workflow, problem, "", 1.0, program) == program
-
-
-def test_hasty_verifiers_are_content_before_any_search_only():
-    workflow = make_workflow("search_team_v0", "search", **SEARCH.options, passages=200)
-    first, later = [0, 0], [0, 0]  # no, yes
-    for index in range(200):
-        for example in play(workflow, index, key_rng("test", index), True, SEARCH):
-            if example.role.endswith("verifier"):
-                content = example.messages[-1]["content"]
-                unsearched = workflow.prompts["nothing"] in content
-                replies = "yes" in example.reply
-                (first if unsearched else later)[replies] += 1
-                if not unsearched:
-                    problem = workflow.task.problem(index, "pretrain")
-                    assert example.reply == workflow.expert(
-                        "verifier", list(example.messages), problem, key_rng(""), True
-                    )
-    assert first[1] / sum(first) == pytest.approx(UNSEARCHED, abs=0.12)
-    assert min(later) > 0
-
-
-def test_cells_and_moves_are_tokens_of_their_own():
-    text = """Grid:\n.#P.\nG..#\nYou. ["U","D"] print('["L"]') "R", "U\""""
-    tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=PLAN_PATH.atoms)
-    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
-    assert "".join(pieces) == text
-    start = pieces.index("#") - 1
-    assert pieces[start : start + 9] == [*".#P.\nG..#"]
-    assert [piece for piece in pieces if piece in ('"U"', ',"D"', '"L"')] == ['"U"', ',"D"', '"L"']
-
-
-def test_no_token_has_more_than_one_word_of_a_text():
-    text = "I lost my camera at the zoo, but a gardener found it.\n\nWrite a concise summary."
-    atoms = RECIPES["writing"].atoms
-    tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=atoms)
-    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
-    assert "".join(pieces) == text
-    assert {" gardener", " zoo,", "Write"} < set(pieces)
-    assert all(len(piece.split()) <= 1 for piece in pieces)
-
-
-def test_a_recipe_may_change_worlds():
-    # Without a search one question an episode: the second batch is asked about other names.
-    lone = replace(SEARCH, sources=(MixtureWorkflow("single_v0", 1.0),), world_episodes=256)
-    for every, same in ((256, False), (0, True)):
-        requests = islice(transcripts(replace(lone, world_episodes=every), 0), 512)
-        args = [set(re.findall(r"[A-Z][a-z]+(?=\?)", statement(example))) for example in requests]
-        first, second = (set().union(*args[start : start + 256]) for start in (0, 256))
-        assert (len(first & second) > 10) is same
-
-
 def test_hasty_examples_come_last(tmp_path):
     examples = curriculum(tiny(tmp_path, steps=20, hasty_steps=12))
     assert len(examples) == 20 * 8
     bare = [e.reply.startswith("\\boxed") for e in examples]
     assert not any(bare[: 8 * 8])
     assert sum(bare[8 * 8 :]) > 20
-
-
-def test_no_prompt_is_learned_twice_in_an_episode():
-    workflow = make_workflow("voting_v0", "math")
-    roles = [example.role for example in play(workflow, 0, key_rng("test"))]
-    assert roles == ["voting_v0/generator", "voting_v0/aggregator"]
 
 
 def test_supervisors_see_good_and_bad_work(examples):
@@ -326,21 +180,6 @@ def test_the_loss_counts_reply_tokens_only_and_ignores_padding(tokenizer, tmp_pa
                 float(logps[position, token]) for position, token in zip(places, reply, strict=True)
             )
     assert float(together) == pytest.approx(expected, rel=1e-5)
-
-
-def test_learning_rates_rise_then_fall(tmp_path):
-    config = tiny(tmp_path, steps=100, warmup=10)
-    shares = [lr_share(step, config) for step in range(100)]
-    assert shares[0] == pytest.approx(0.1)
-    assert max(shares) == shares[9] == pytest.approx(0.91)
-    assert shares[99] == pytest.approx(0.01)
-
-
-def test_orthogonalised_moves_singular_values_to_one():
-    matrices = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0))
-    values = torch.linalg.svdvals(orthogonalised(matrices))
-    assert values.min() > 0.5
-    assert values.max() < 1.3
 
 
 @pytest.mark.parametrize("shape", [(8, 24), (24, 8), (8, 8)])

@@ -1,8 +1,8 @@
 r"""The grader of the public code of arXiv 2605.24202, and of Dr. MAS: "mathd or sympy".
 
-Written anew from commit 6eafb3c of XHMY/marl-llm-workflows; `tools/published_grader.py` compares
-both. An answer is right if its mathd form is the reference's, or if its plain form is, or if in
-plain form the elements of both tuples are equal one by one:
+Written anew from commit 6eafb3c of XHMY/marl-llm-workflows; `tools/published_grader.py` of 20b1b97b
+compares both. An answer is right if its mathd form is the reference's, or if its plain form is, or
+if in plain form the elements of both tuples are equal one by one:
 
 | elements | equal |
 |---|---|

@@ -1,1 +1,0 @@
-"""The same stored replies, scored by flowzoo and by other evaluation harnesses."""
