@@ -10,7 +10,7 @@ from processes import wait_for
 
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.serving.server import TeamServer
+from flowzoo.agents.serving.app import TeamServer
 from flowzoo.agents.serving.service import TeamService
 from flowzoo.baselines.report.local import LocalPage
 from flowzoo.envs import Workflow

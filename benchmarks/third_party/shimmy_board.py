@@ -5,7 +5,7 @@ import torch
 from shimmy.openspiel_compatibility import OpenSpielCompatibilityV0
 
 from flowzoo.adapters.arrays import Choose, Encode
-from flowzoo.adapters.seat import make_seat
+from flowzoo.adapters.outside import make_seat
 from flowzoo.envs import TextEnv, random_move
 from flowzoo.envs.external.workflow import make_aec_workflow
 

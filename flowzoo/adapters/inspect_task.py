@@ -19,7 +19,7 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.scorer import Score, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from flowzoo.adapters.outside import check_no_tools, check_served
+from flowzoo.adapters.outside import check_served
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
@@ -48,7 +48,6 @@ class InspectPolicy:
         return [await self._answer(request) for request in requests]
 
     async def _answer(self, request: Request) -> Completion:
-        check_no_tools(request)
         config = models.GenerateConfig(max_tokens=request.max_tokens)
         output = await models.get_model(role=request.role).generate(
             chat_of(request.messages), config=config

@@ -1,4 +1,4 @@
-"""Episodes in which the caller answers for one agent, and policies for all others."""
+"""Episodes in which the caller answers for one agent or role, and policies for all others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
-from flowzoo.envs.api.solo import own_agents
+from flowzoo.envs.api.solo import SoloEnv, own_agents
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Roles
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, missing_extra
 
 Others = Mapping[str, Policy | str] | Policy | str
 """Policies of the other agents: one for all, or by role or agent. A text is a policy as
@@ -57,16 +57,6 @@ def policies_of(
     }
 
 
-def check_no_tools(request: Request) -> None:
-    """Raise `UsageError` if a request offers tools, which other libraries would not show."""
-    if request.tools:
-        names = ", ".join(tool.name for tool in request.tools)
-        raise UsageError(
-            f"{request.agent} is offered tools ({names}), which this adapter cannot pass on: use "
-            "`flowzoo train` and `flowzoo eval`."
-        )
-
-
 def check_served(workflow: Workflow, roles: Collection[str] | None = None) -> None:
     """Raise `UsageError` if a workflow needs what other libraries cannot answer: tools, a judge.
 
@@ -83,6 +73,15 @@ def check_served(workflow: Workflow, roles: Collection[str] | None = None) -> No
             f"{workflow.name} offers tools to {', '.join(offered)}, which this adapter cannot pass "
             f"on: {remedy}"
         )
+
+
+def data_set(rows: Sequence[Mapping[str, Any]], purpose: str) -> Any:
+    """`rows` as a `datasets.Dataset`."""
+    try:
+        from datasets import Dataset
+    except ImportError as error:
+        raise missing_extra("datasets", "data", purpose) from error
+    return Dataset.from_list(list(rows))
 
 
 Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]
@@ -131,7 +130,12 @@ class PolicyPlayer:
         turn = next(turn for turn in episode.waiting if turn.agent == agent)
         key = (episode.key, agent, turn.turn)
         request = make_request(self._seats, key, episode, turn)
-        check_no_tools(request)
+        if request.tools:
+            names = ", ".join(tool.name for tool in request.tools)
+            raise UsageError(
+                f"{request.agent} is offered tools ({names}), which this adapter cannot pass on: "
+                "use `flowzoo train` and `flowzoo eval`."
+            )
         (completion,) = _loop(os.getpid()).wait(self._seats.policy(agent).generate([request]))
         return completion.text
 
@@ -205,9 +209,26 @@ class OutsidePlay:
     def _next(self) -> Request | None:
         event = self._policy.events.get()
         if isinstance(event, Request):
-            check_no_tools(event)
             self.request = event
         else:
             self._running = self.request = None
             (self.record,) = event.result()
         return self.request
+
+
+def make_seat(workflow: Any, *, others: Any = None, **options: Any) -> SoloEnv:
+    """The environment of a role; the entry point of the Gymnasium registrations.
+
+    Args:
+        workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
+        others: who plays the other agents: functions as for `SoloEnv`, or policies as for
+            `flowzoo eval --policy` ("scripted:0.5", "hf:PATH", "openai:MODEL@URL") or Policy
+            objects, one for all or by role or agent; by default the workflow's scripted expert.
+        options: further arguments of `SoloEnv`.
+    """
+    each = others.values() if isinstance(others, Mapping) else [others]
+    if others is None or all(map(callable, each)):
+        return SoloEnv(workflow, others=others, **options)
+    env = SoloEnv(workflow, **options)
+    env.player = PolicyPlayer(env.workflow, others, env.own)
+    return env

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
-from flowzoo.adapters.outside import Others, OutsidePlay, check_served, policies_of
+from flowzoo.adapters.outside import Others, OutsidePlay, check_served, data_set, policies_of
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
@@ -29,7 +29,7 @@ from flowzoo.envs import EpisodeRecord, Message, make_workflow
 from flowzoo.envs.api.solo import own_agents
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import get_problem
-from flowzoo.errors import UsageError, check_choice, missing_extra
+from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.visible import strip_thinking
 
 Turns = Literal["one", "many"]
@@ -234,11 +234,7 @@ class TRLSpec:
     @cached_property
     def train_dataset(self) -> Any:
         """`rows` as a `datasets.Dataset`; the environment completes the empty prompts."""
-        try:
-            from datasets import Dataset
-        except ImportError as error:
-            raise missing_extra("datasets", "data", "the data set of a TRLSpec") from error
-        return Dataset.from_list(self.rows)
+        return data_set(self.rows, "the data set of a TRLSpec")
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.adapters.outside import data_set
 from flowzoo.agents.policy import Policy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import ProblemStream
@@ -32,7 +33,7 @@ from flowzoo.baselines.advantages.spec import AdvantageSpec, by_agent
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import Call, Workflow
 from flowzoo.envs.settings import check_whole
-from flowzoo.errors import UsageError, missing_extra
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
 
 _POLL_S = 0.05
@@ -101,11 +102,8 @@ class TRLRolloutWorker:
     @property
     def placeholder(self) -> Any:
         """A data set for the trainer, which asks for one and does not look at it."""
-        try:
-            from datasets import Dataset
-        except ImportError as error:
-            raise missing_extra("datasets", "data", "the placeholder data set") from error
-        return Dataset.from_list([{"prompt": [{"role": "user", "content": ""}]}] * self._problems)
+        rows = [{"prompt": [{"role": "user", "content": ""}]}] * self._problems
+        return data_set(rows, "the placeholder data set")
 
     def start(self) -> None:
         """Begin to play."""

@@ -39,7 +39,6 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from flowzoo.adapters.outside import (
     Others,
-    check_no_tools,
     check_served,
     free_agents,
     policies_of,
@@ -109,7 +108,6 @@ class SeatPolicy:
         return list(await asyncio.gather(*map(self._run, requests)))
 
     async def _run(self, request: Request) -> Completion:
-        check_no_tools(request)
         task = self._task.with_data(prompt=chat_of(request.messages), system_prompt=None)
         trace = await self._seat.run(task)
         if trace.last_error is not None:

@@ -58,8 +58,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Serve until Ctrl-C."""
+    from flowzoo.agents.serving.app import TeamServer
     from flowzoo.agents.serving.questions import check_served
-    from flowzoo.agents.serving.server import TeamServer
     from flowzoo.agents.serving.service import ServingLimits, TeamService
     from flowzoo.front.server import bind
 

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.envs.script import Message, TokenSpan, Writer
 from flowzoo.errors import UsageError, check_choice
-from flowzoo.frozen import quick_maker
 from flowzoo.provenance import redact_json
 
 FinishReason = Literal["stop", "length", "scripted"]
@@ -250,19 +249,12 @@ class EpisodeRecord:
         return row
 
 
-make_call = quick_maker(Call)
-"""Fast constructor of `Call`."""
 _IDS = {"prompt_ids", "output_ids"}
 
 
 def call_values(call: Call | EpisodeRecord) -> dict[str, Any]:
     """The fields of a call or a record."""
     return {name: getattr(call, name) for name in call.__slots__}
-
-
-def changed_call(call: Call, changes: Mapping[str, object]) -> Call:
-    """Fast path of `dataclasses.replace(call, **changes)`."""
-    return make_call(**{**call_values(call), **changes})
 
 
 def json_line(row: dict[str, Any]) -> str:

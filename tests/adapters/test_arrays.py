@@ -21,6 +21,7 @@ from flowzoo.adapters.arrays import (
     NgramEncoder,
 )
 from flowzoo.errors import UsageError
+from tests.envs.playing import opened
 
 CANDIDATES = ["\\boxed{1}", "\\boxed{2}", "\\boxed{9}"]
 CHAT = [{"role": "user", "content": "1+1é"}, {"role": "assistant", "content": "2"}]
@@ -209,7 +210,6 @@ def test_an_action_that_is_no_number_of_a_reply_is_refused(action):
 )
 def test_an_encoder_that_changes_is_refused_with_the_agent(bad):
     encoder = lambda chat: bad(2 + len(chat)) if chat else np.zeros(2, np.float32)  # noqa: E731
-    env = Encode(voting_v0.env(), encoder)
-    env.reset(seed=0)
+    env = opened(Encode(voting_v0.env(), encoder))
     with pytest.raises(UsageError, match="for generator_0"):
         env.last()

@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance
+
+Env = TypeVar("Env", bound=Any)
 
 
 def finish(episode: Episode, reply: Callable[[Any], str]) -> Episode:
@@ -74,6 +76,12 @@ def start(play: Callable[..., Any], task: Task | None = None) -> Episode:
     """An episode of `toy(play)` on its first problem."""
     workflow = toy(play, task)
     return Episode(workflow, workflow.task.problem(0))
+
+
+def opened(env: Env) -> Env:
+    """An environment in its first episode."""
+    env.reset(seed=0)
+    return env
 
 
 def echo(self: Any, problem: Problem) -> Any:

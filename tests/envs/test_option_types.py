@@ -22,13 +22,17 @@ ALSO = [["eval_opt_v0", "tools", None]]
 
 
 def misuses(made: object) -> list[tuple[str, object]]:
-    """Each option of an object with each wrong value of another type than the declared one."""
+    """Each option of an object with each value of another type, or that is not finite."""
     hints = get_type_hints(type(made), include_extras=True)
     return [
         (option.name, value)
         for option in fields(made)  # type: ignore[arg-type]
         for value in WRONG
-        if option.name not in OWN and not fits(value, hints[option.name])
+        if option.name not in OWN
+        and not (
+            fits(value, hints[option.name])
+            and not (value in (math.nan, math.inf) and isinstance(option.default, float))
+        )
     ]
 
 

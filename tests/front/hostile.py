@@ -210,6 +210,7 @@ def lengths() -> dict[str, Case]:
         "chunks without end": Case((CHUNKED, Times(b"1000\r\n" + b"a" * 4096 + b"\r\n", 600)),
                                    (413,)),
         "an endless size of a chunk": Case((CHUNKED + b"1;", Times(b"a" * 8000, 400)), (431,)),
+        "a trailer without end": Case((CHUNKED + b"0\r\nX-a: ", Times(b"a" * 8000, 400)), (431,)),
         "trailers without end": Case((CHUNKED + b"0\r\n", Times(b"X-a: b\r\n" * 1000, 400)),
                                      (431,)),
     }  # fmt: skip

@@ -1,22 +1,30 @@
-"""A front of our own: connections, readers, faults, health and metrics."""
+"""The front: requests, connections, the waiting line."""
 
 import asyncio
 import http.client
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import takewhile
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from processes import wait_for
+from served import Gate, serving
 
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.envs import make_workflow
+from flowzoo.envs.door.server import door
 from flowzoo.errors import UsageError
 from flowzoo.front.front import Front, is_local
-from flowzoo.front.refusal import RefusalError
+from flowzoo.front.line import WaitingLine
+from flowzoo.front.refusal import ClientGoneError, RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
 from flowzoo.front.server import FrontServer, bind
 
@@ -218,3 +226,184 @@ def test_an_address_that_others_reach_needs_a_key():
         bind("0.0.0.0", 0)
     with bind("0.0.0.0", 0, has_key=True) as opened:
         assert opened.getsockname()[1] > 0
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+MOST, FIELDS = 2**16, 100
+
+
+@pytest.fixture(scope="module", params=["door", "serve"])
+def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
+    if request.param == "door":
+        yield address_of(door().base_url)
+        return
+    workflow, gate = make_workflow("single"), Gate()
+    with serving(workflow, PolicyMap.shared(gate, workflow.role_counts())) as served:
+        yield address_of(served.url)
+
+
+def address_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return str(parts.hostname), parts.port or 0
+
+
+class Caller:
+    """A connection to a server, and the answers that come on it."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=20)
+        self.file = self.socket.makefile("rb")
+
+    def __enter__(self) -> "Caller":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def send(self, start: bytes, part: bytes = b"", times: int = 0) -> None:
+        """Send `start` and then `part` so many times, or until the server closes."""
+        with suppress(ConnectionError):
+            self.socket.sendall(start)
+            for _ in range(times):
+                self.socket.sendall(part)
+
+    def answer(self) -> tuple[int, str]:
+        """Status and text of the next answer; 0 and "" once the server has closed."""
+        head = b""
+        with suppress(ConnectionResetError):
+            head = b"".join(takewhile(b"\r\n".__ne__, self.file))
+        if not head:
+            return 0, ""
+        length = re.search(rb"content-length: (\d+)", head)
+        text = self.file.read(int(length[1])) if length else b""
+        return int(head.split()[1]), text.decode()
+
+
+def models(fill: bytes, path: bytes = b"/v1/models") -> bytes:
+    return b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + fill + b"\r\n"
+
+
+@pytest.mark.parametrize("size", [1000, 10**6])
+@pytest.mark.parametrize(
+    ("head", "is_taken"),
+    [
+        (models(b"X-a: %b\r\n" % (b"a" * (MOST - 26))), True),
+        (models(b"X-a: %b\r\n" % (b"a" * (MOST - 25))), False),
+        (models(b"", b"/v1/models?%b" % (b"a" * 60_000)), True),  # uvicorn takes less than 2**16
+        (models(b"", b"/v1/models?%b" % (b"a" * MOST)), False),
+        (models(b"X-a: b\r\n" * (FIELDS - 1)), True),
+        (models(b"X-a: b\r\n" * FIELDS), False),
+    ],
+    ids=["value", "value+1", "address", "long address", "fields", "fields+1"],
+)
+def test_the_bounds_are_exact_however_the_bytes_arrive(address, head, is_taken, size):
+    with Caller(address) as caller:
+        for start in range(0, len(head), size):
+            caller.send(head[start : start + size])
+        status, _ = caller.answer()
+        assert status in ((200, 401) if is_taken else (431,))
+        caller.send(models(b""))
+        assert caller.answer()[0] == (status if is_taken else 0)
+
+
+def test_bodies_do_not_count(address):
+    body = b'{"model": "none"' + b" " * 200_000 + b"}"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)  # five more bytes each
+    plain = HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    with Caller(address) as caller:
+        for request in (plain, CHUNKED + chunks + b"0\r\nX-a: b\r\n\r\n", plain):
+            caller.send(request)
+            assert caller.answer()[0] in (401, 404)
+        caller.send(plain + plain + models(b"X-a: b\r\n"))
+        assert caller.answer()[0] in (401, 404)
+        assert caller.answer()[0] in (401, 404)
+        assert caller.answer()[0] in (401, 200)
+
+
+def test_a_head_may_wait_while_the_request_before_it_is_answered(monkeypatch):
+    monkeypatch.setattr("flowzoo.front.connection.HEAD_S", 1.0)
+    workflow, gate = make_workflow("single"), Gate()
+    chat = {"model": workflow.name, "messages": [{"role": "user", "content": "Compute 1+1."}]}
+    body = json.dumps(chat).encode()
+    policies = PolicyMap.shared(gate, workflow.role_counts())
+    with serving(workflow, policies) as served, Caller(address_of(served.url)) as caller:
+        caller.send(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body) + b"GET /v1")
+        time.sleep(1.8)
+        gate.open.set()
+        assert caller.answer()[0] == 200
+        time.sleep(0.4)  # more than is left of the time that began anew while it waited
+        caller.send(b"/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert caller.answer()[0] == 200
+
+
+def never() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_slots_are_given_in_the_order_of_coming_and_a_large_request_is_not_overtaken():
+    line, order = WaitingLine(2, 9), list[int]()
+    await line.enter(2, never(), 9)
+
+    async def come(number: int, count: int) -> None:
+        await line.enter(count, never(), 9)
+        order.append(number)
+
+    tasks = [asyncio.create_task(come(number, count)) for number, count in enumerate((2, 1, 1))]
+    await asyncio.sleep(0)
+    line.leave(1, 1.0)
+    await asyncio.sleep(0.01)
+    assert order == []
+    line.leave(1, 1.0)
+    await asyncio.sleep(0.01)
+    assert order == [0]
+    line.leave(2, 1.0)
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2]
+    assert line.used == 2
+
+
+async def test_the_seconds_until_a_retry_are_measured():
+    line = WaitingLine(4, 2)
+    assert line.retry_s == 1
+    await line.enter(4, never(), 9)
+    line.leave(1, 20.0)
+    line.used += 1
+    waiting = [asyncio.create_task(line.enter(1, never(), 60)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(RefusalError) as refused:
+        await line.enter(1, never(), 9)
+    # Six answers of 20 s before it, four at a time.
+    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "30"})
+    line.leave(1, 1e9)
+    assert line.retry_s == 600
+    line.close(RefusalError(503, "server_ending", "The server is ending."))
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [getattr(result, "code", None) for result in results] == [None, "server_ending"]
+
+
+@pytest.mark.parametrize("end", ["waits in vain", "leaves", "is cancelled", "leaves with a slot"])
+async def test_who_gets_no_slot_leaves_its_place_to_the_next(end):
+    line, gone = WaitingLine(1, 9), never()
+    await line.enter(1, never(), 9)
+    first = asyncio.create_task(line.enter(1, gone, 0.05 if end == "waits in vain" else 9))
+    second = asyncio.create_task(line.enter(1, never(), 9))
+    await asyncio.sleep(0)
+    if end == "is cancelled":
+        first.cancel()
+    elif end != "waits in vain":
+        gone.set_result(None)
+    if end == "leaves with a slot":  # at the same time
+        line.leave(1, 1.0)
+    (error,) = await asyncio.gather(first, return_exceptions=True)
+    if end == "waits in vain":
+        assert isinstance(error, RefusalError)
+        assert (error.status, error.headers) == (503, {"Retry-After": "1"})
+    else:
+        kind = asyncio.CancelledError if end == "is cancelled" else ClientGoneError
+        assert isinstance(error, kind)
+    if end != "leaves with a slot":
+        line.leave(1, 1.0)
+    await second
+    assert (line.used, len(line.waiting)) == (1, 0)

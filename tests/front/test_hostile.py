@@ -14,7 +14,10 @@ from itertools import repeat
 
 import pytest
 from front.fronts import SECRETS, FrontProcess
+from front.fuzz import fuzz, statuses
 from front.hostile import Case, cases
+
+from tools.descriptions import FOLDER, descriptions
 
 CASES = cases()
 MOST_GROWTH = 10.0
@@ -136,3 +139,22 @@ def test_no_front_tells_secrets_or_fills_its_log(fronts):
         check_clean(text)
         assert not front.key or front.key not in text
         assert front.log.read_text() == "", kind
+
+
+@pytest.mark.parametrize("kind", ["serve", "door"])
+def test_requests_made_of_a_description_get_no_status_of_the_servers_fault(fronts, kind):
+    front = fronts[kind]
+    before = statuses(front)
+    done = fuzz(front, 15)
+    assert done.returncode == 0, done.stdout
+    counts = statuses(front)
+    assert sum(counts.values()) - sum(before.values()) >= 12
+    assert counts[200] > before.get(200, 0)
+    assert counts[400] > before.get(400, 0)
+    assert not any(status >= 500 and status != 505 for status in counts)
+
+
+def test_the_published_descriptions_are_what_the_servers_check():
+    for name, text in descriptions().items():
+        published = (FOLDER / name).read_text("utf-8")
+        assert published == text, "python -m tools.descriptions"

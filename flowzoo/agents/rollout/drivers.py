@@ -20,7 +20,6 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import Turn, prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
-from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import (
     JUDGE,
     NO_COUNTS,
@@ -116,7 +115,7 @@ def reply_text(workflow: Workflow, completion: Completion) -> str:
     return CountedReply(completion.text, counts, row)
 
 
-def engine_fields(answer: Response) -> dict[str, object]:
+def engine_fields(answer: Response) -> dict[str, Any]:
     """The fields of `Call` that a policy reported."""
     done = answer.completion
     return {
@@ -253,10 +252,7 @@ def drive_env(
     key = f"{problem}#{sample}"
     # An environment that was stepped before has more calls than answers.
     calls = [
-        changed_call(
-            call,
-            {"episode": key, **(engine_fields(answers[number]) if number in answers else {})},
-        )
+        replace(call, episode=key, **(engine_fields(answers[number]) if number in answers else {}))
         for number, call in enumerate(done.calls)
     ]
     return replace(done, episode=key, calls=tuple(calls))

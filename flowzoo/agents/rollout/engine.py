@@ -28,7 +28,6 @@ from flowzoo.envs.script import Advance, EffectResult, Progress
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.functions import exit_error
-from flowzoo.garbage import pause_collection
 from flowzoo.provenance import usable_cores
 from flowzoo.waits import LIMITS, LateError, Wait, WaitKind
 
@@ -179,9 +178,8 @@ class RolloutEngine:
         try:
             while True:
                 self.wake.clear()
-                with pause_collection():
-                    while more and self.active_plays < self.in_flight:
-                        more = self._admit(waiting)
+                while more and self.active_plays < self.in_flight:
+                    more = self._admit(waiting)
                 self._grade()
                 self._ask()
                 if self.error is not None:
@@ -294,9 +292,8 @@ class RolloutEngine:
         effects = [effect for running in plays for effect in running.effects]
         results = iter(await self._resolve(effects))
         self.grading -= 1
-        with pause_collection():
-            for running in plays:
-                self._advance(running, list(islice(results, len(running.effects))))
+        for running in plays:
+            self._advance(running, list(islice(results, len(running.effects))))
 
     # -- replies -------------------------------------------------------------------------------
 
@@ -341,9 +338,8 @@ class RolloutEngine:
                 f"{len(batch)} requests; it must return one each, in order"
             )
         self.busy.discard(policy.name)
-        with pause_collection():
-            for (play, position, _), completion in zip(batch, completions, strict=True):
-                self._deliver(play, position, Response(policy.name, completion))
+        for (play, position, _), completion in zip(batch, completions, strict=True):
+            self._deliver(play, position, Response(policy.name, completion))
 
     # -- tasks ---------------------------------------------------------------------------------
 

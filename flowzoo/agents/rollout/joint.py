@@ -27,7 +27,6 @@ from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.rollout.settings import JointSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
-from flowzoo.envs.records import changed_call
 from flowzoo.seeding import key_rng
 
 NodePath = tuple[int, ...]
@@ -217,9 +216,7 @@ class JointRollout(Sampler):
             for number, call in enumerate(leaf.record.calls):
                 spot = leaf.row_keys[number]
                 node = f"{job.key}/{path_text(spot[0])}"
-                call = changed_call(
-                    call, {"node": node, "candidate": spot[2], "value": values[spot]}
-                )
+                call = replace(call, node=node, candidate=spot[2], value=values[spot])
                 calls.append(call)
                 rows.setdefault(spot, call)
             records.append(replace(leaf.record, calls=tuple(calls)))

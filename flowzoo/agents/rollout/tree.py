@@ -31,7 +31,6 @@ from flowzoo.agents.rollout.settings import TreeSettings
 from flowzoo.envs import Call, Episode, EpisodeRecord, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.records import changed_call
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
@@ -41,7 +40,7 @@ class Candidate(NamedTuple):
 
     answer: Response
     value: float
-    fields: Mapping[str, object]
+    fields: Mapping[str, Any]
     """Fields of its `Call` that differ from the executed candidate's."""
 
 
@@ -205,11 +204,11 @@ class TreePlay:
         for number, call in enumerate(done.calls):
             node, candidates, executed_index = decisions[number]
             for index, candidate in enumerate(candidates):
-                changes = {"node": node, "candidate": index, "value": candidate.value}
+                changes = dict[str, Any](node=node, candidate=index, value=candidate.value)
                 if index != executed_index:
                     changes |= {**candidate.fields, **engine_fields(candidate.answer)}
                     changes["executed"] = False
-                row = changed_call(call, changes)
+                row = replace(call, **changes)
                 rows.append(row)
                 if index == executed_index:
                     executed.append(row)

@@ -1,24 +1,30 @@
-"""The application of a served workflow: Chat Completions, Responses and models."""
+"""The application of a served workflow: Chat Completions, Responses and models; its server."""
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from flowzoo.agents.policy import Completion
-from flowzoo.agents.serving.questions import TeamAnswer
+from flowzoo.agents.serving.questions import NO_ANSWER, TeamAnswer
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
 from flowzoo.envs.door.fields import Api
 from flowzoo.envs.door.openapi import describe
-from flowzoo.envs.door.replies import ReplyChoice, UsedTokens, make_choice
+from flowzoo.envs.door.replies import (
+    ReplyChoice,
+    ReplyWriter,
+    UsedTokens,
+    make_choice,
+    reply_writer,
+)
 from flowzoo.envs.door.wire import model_list, read_request
-from flowzoo.envs.door.writer import ReplyWriter, reply_writer
 from flowzoo.envs.text import encodable
 from flowzoo.front.front import Front
 from flowzoo.front.refusal import RefusalError
 from flowzoo.front.request import HttpReply, HttpRequest, json_reply
-
-NO_ANSWER = "The workflow ended without an answer: its replies could not be read as one."
+from flowzoo.front.server import FrontServer
 
 
 class TeamFront(Front):
@@ -141,3 +147,55 @@ def usage(completions: Iterable[Completion]) -> UsedTokens | None:
             return None
         prompt, output = prompt + done.prompt_tokens, output + done.output_tokens
     return UsedTokens(prompt, output)
+
+
+_LOOK_S = 0.05  # seconds between two looks at the end
+
+
+class TeamServer(FrontServer):
+    """Serves a workflow until a signal, or `stop`; then it finishes open requests."""
+
+    def __init__(
+        self,
+        service: TeamService,
+        opened: socket.socket,
+        grace: float,
+        on_ready: Callable[[], None],
+    ) -> None:
+        """Make a server.
+
+        Args:
+            service: the workflow with its policies.
+            opened: socket to listen on; see `bind`.
+            grace: seconds for open requests after the end was asked for.
+            on_ready: called once it listens.
+        """
+        front = TeamFront(service)
+        super().__init__(front, opened, grace_s=int(grace) + 2, on_ready=on_ready)
+        self._service, self._grace = service, grace
+
+    async def run_until_stopped(self) -> None:
+        """Serve.
+
+        Raises:
+            Exception: the engine failed.
+        """
+        engine = asyncio.create_task(self._service.engine.serve())
+        end = asyncio.create_task(self._watch(engine))
+        try:
+            await self.listen()
+        finally:
+            end.cancel()
+            engine.cancel()
+            results = await asyncio.gather(engine, end, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+    async def _watch(self, engine: asyncio.Task[None]) -> None:
+        while not (self.should_exit or engine.done()):
+            await asyncio.sleep(_LOOK_S)
+        self.should_exit = True
+        self._service.end()
+        if not engine.done():
+            await asyncio.wait([engine], timeout=self._grace)
+        self._service.refuse_open()

@@ -19,9 +19,8 @@ from mcp.types import (
     Tool,
 )
 
-from flowzoo.agents.serving.app import NO_ANSWER
-from flowzoo.agents.serving.questions import TeamAnswer
-from flowzoo.agents.serving.service import TeamService, ended
+from flowzoo.agents.serving.questions import NO_ANSWER, TeamAnswer
+from flowzoo.agents.serving.service import TeamService
 from flowzoo.envs.door.wire import read_request
 from flowzoo.envs.text import encodable
 from flowzoo.front.refusal import RefusalError
@@ -72,8 +71,7 @@ async def serve_tool(service: TeamService) -> None:
     engine = asyncio.create_task(service.engine.serve())
 
     def end(_: object) -> None:
-        service.ending = True
-        service.line.close(ended())
+        service.end()
         service.refuse_open()
 
     engine.add_done_callback(end)

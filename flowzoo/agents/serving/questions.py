@@ -29,6 +29,7 @@ from flowzoo.errors import DivergedError, UsageError
 from flowzoo.reward.visible import visible
 from flowzoo.seeding import key_digest
 
+NO_ANSWER = "The workflow ended without an answer: its replies could not be read as one."
 UNKNOWN = GradeResult(0.0, "unknown")
 """In place of the grade of an answer to a question; it reaches no reward and no client."""
 _RIGHT = GradeResult(1.0, "unknown")

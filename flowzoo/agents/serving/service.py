@@ -111,6 +111,11 @@ class TeamService:
         await self.line.enter(request.samples, departure, self.limits.seconds)
         return PendingAnswer(self, request, departure)
 
+    def end(self) -> None:
+        """Take no further requests, and refuse the waiting ones."""
+        self.ending = True
+        self.line.close(ended())
+
     def refuse_open(self) -> None:
         """End all open requests with an error."""
         for entry in list(self.open):

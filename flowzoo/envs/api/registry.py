@@ -41,7 +41,7 @@ def register_all() -> None:
     pettingzoo.register("aec", "flowzoo/workflow-v0", "flowzoo.envs.api.registry:make_env")
     parallel = "flowzoo.envs.api.parallel:make_parallel_env"
     pettingzoo.register("parallel", "flowzoo/workflow-v0", parallel)
-    seat = "flowzoo.adapters.seat:make_seat"
+    seat = "flowzoo.adapters.outside:make_seat"
     gymnasium.register("flowzoo/Workflow-v0", seat)
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
@@ -179,15 +179,9 @@ def _class_of(kind: object) -> Any:
     )
 
 
-def make_env(workflow: object, task: object = None, **options: Any) -> Any:
-    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
-    return _open(workflow, task, **options)
-
-
-def _open(
-    kind: object,
-    task: object,
-    /,
+def make_env(
+    workflow: object,
+    task: object = None,
     *,
     split: str = "train",
     max_cycles: int | None = None,
@@ -195,10 +189,11 @@ def _open(
     guard: bool = True,
     **options: object,
 ) -> Any:
+    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    workflow = make_workflow(kind, task, **options)
-    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    flow = make_workflow(workflow, task, **options)
+    env = WorkflowEnv(flow, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
 
 
@@ -210,10 +205,10 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """
 
     def env(task: object = None, **options: Any) -> Any:
-        return _open(kind, task, **options)
+        return make_env(kind, task, **options)
 
     def raw_env(task: object = None, **options: Any) -> Any:
-        return _open(kind, task, guard=False, **options)
+        return make_env(kind, task, guard=False, **options)
 
     for function, what in ((env, "guarded"), (raw_env, "unguarded")):
         function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 import gymnasium
 
 from flowzoo.aliases import AgentInfo, ResetOptions
-from flowzoo.envs.api.aec import OFFERED_MODES, Guard
+from flowzoo.envs.api.aec import OFFERED_MODES
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.records import EpisodeRecord
@@ -59,7 +59,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         others: Others = None,
         task: object = None,
         render_mode: str | None = None,
-        **options: object,
+        **options: Any,
     ) -> None:
         """Make the environment.
 
@@ -76,9 +76,10 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         Raises:
             UsageError: an unknown role, or `others` without an entry for a role that needs one.
         """
-        self._env = make_env(workflow, task, render_mode=render_mode, **options)
+        self.aec: Any = make_env(workflow, task, render_mode=render_mode, **options)
+        """The inner AEC environment, with its `Guard`."""
         self.render_mode = render_mode
-        core = self._env.unwrapped
+        core = self.aec.unwrapped
         self.workflow = core.workflow
         self.own = own_agents(core.workflow, role or next(iter(core.workflow.role_counts())))
         """Agents that you play."""
@@ -112,13 +113,13 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         super().reset(seed=seed)
         options = dict(options or {})
         for _ in range(SKIPS):
-            self._env.reset(seed=seed, options=options)
-            core = self._env.unwrapped
+            self.aec.reset(seed=seed, options=options)
+            core = self.aec.unwrapped
             if self._others is None:
                 self._scripted = core.workflow.responder(core.episode.problem)
             if self._play_others():
-                agent = self._env.agent_selection
-                return self._env.observe(agent), dict(self._env.infos[agent])
+                agent = self.aec.agent_selection
+                return self.aec.observe(agent), dict(self.aec.infos[agent])
             seed = None
             if "index" in options:
                 size = core.workflow.task.size(core.split)
@@ -129,7 +130,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         )
 
     def _respond(self, agent: str) -> str:
-        core = self._env.unwrapped
+        core = self.aec.unwrapped
         if self.player is not None:
             return self.player.reply(core.episode, agent)
         role = core.workflow.agents[agent][0]
@@ -138,7 +139,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         return respond(role, core.observe(agent)["messages"])
 
     def _play_others(self) -> bool:
-        env = self._env
+        env = self.aec
         while not env.unwrapped.episode.done:
             if env.agent_selection in self.own:
                 return True
@@ -147,7 +148,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
 
     def step(self, action: str) -> tuple[dict[str, list[Message]], float, bool, bool, AgentInfo]:
         """Submit your role's reply and play the others until your role is asked again."""
-        env = self._env
+        env = self.aec
         if not env.agents:
             raise UsageError("the episode has ended: call reset()")
         agent = env.agent_selection
@@ -165,19 +166,14 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
             env.step(None)
         return obs, float(reward), not truncated, truncated, info
 
-    @property
-    def aec(self) -> Guard:
-        """The inner guarded AEC environment."""
-        return self._env
-
     def record(self) -> EpisodeRecord:
         """The finished episode as plain records."""
-        return self._env.record()
+        return self.aec.record()
 
     def render(self) -> Any:
         """See `WorkflowEnv.render`."""
-        return self._env.render()
+        return self.aec.render()
 
     def close(self) -> None:
         """Close the inner environment."""
-        self._env.close()
+        self.aec.close()

@@ -31,6 +31,9 @@ from flowzoo.errors import UsageError
 class LanguageSpace(Space[Any]):
     """Base of spaces whose elements have no array form; spaces of one class are equal."""
 
+    empty: type[str | list[Any]] = list
+    """Type of an element; called, it makes the empty one."""
+
     def __init__(self, seed: int | None = None):
         super().__init__(shape=None, dtype=None, seed=seed)
 
@@ -55,14 +58,7 @@ class LanguageSpace(Space[Any]):
         return f"{type(self).__name__}()"
 
 
-class BatchedSpace(LanguageSpace):
-    """Base of spaces whose elements vector environments can batch."""
-
-    empty: type[str | list[Any]] = list
-    """Type of an element; called, it makes the empty one."""
-
-
-class Prose(BatchedSpace):
+class Prose(LanguageSpace):
     """A model's reply: any string, including the empty string and non-characters.
 
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
@@ -90,7 +86,7 @@ class Prose(BatchedSpace):
         return hash(self.samples)
 
 
-class Messages(BatchedSpace):
+class Messages(LanguageSpace):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
 
     def sample(self, mask: object = None, probability: object = None) -> list[Message]:
@@ -104,7 +100,7 @@ class Messages(BatchedSpace):
         return isinstance(x, list | tuple) and all(map(is_message, x))
 
 
-class Tools(BatchedSpace):
+class Tools(LanguageSpace):
     """Tools in the format of chat templates: `{"type": "function", "function": {...}}` dicts."""
 
     def sample(self, mask: object = None, probability: object = None) -> list[Message]:
@@ -200,18 +196,18 @@ class SharedTexts(Sequence[Any]):
         return repr(tuple(self))
 
 
-@create_shared_memory.register(BatchedSpace)
-def _make_room(space: BatchedSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> Any:
+@create_shared_memory.register(LanguageSpace)
+def _make_room(space: LanguageSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> Any:
     return ctx.Array("B", n * (_HEAD + ROOM))
 
 
-@read_from_shared_memory.register(BatchedSpace)
-def _look_at(space: BatchedSpace, shared_memory: object, n: int = 1) -> Any:
+@read_from_shared_memory.register(LanguageSpace)
+def _look_at(space: LanguageSpace, shared_memory: object, n: int = 1) -> Any:
     return SharedTexts(shared_memory, n, json.dumps(space.empty()))
 
 
-@write_to_shared_memory.register(BatchedSpace)
-def _write(space: BatchedSpace, index: int, value: Any, shared_memory: Any) -> None:
+@write_to_shared_memory.register(LanguageSpace)
+def _write(space: LanguageSpace, index: int, value: Any, shared_memory: Any) -> None:
     content = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
     if len(content) > ROOM:
         raise UsageError(
@@ -225,8 +221,8 @@ def _write(space: BatchedSpace, index: int, value: Any, shared_memory: Any) -> N
     raw[start : start + _HEAD] = len(content).to_bytes(_HEAD, "little")
 
 
-@batch_space.register(BatchedSpace)
-def _several(space: BatchedSpace, n: int = 1) -> Batch:
+@batch_space.register(LanguageSpace)
+def _several(space: LanguageSpace, n: int = 1) -> Batch:
     # As in Gymnasium: every space of the batch, and the batch itself, has a separate random stream.
     rng = copy.deepcopy(space.np_random)
     batch = Batch([copy.deepcopy(space) for _ in range(n)], seed=copy.deepcopy(rng))
@@ -239,19 +235,19 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
     return iter(items)
 
 
-@iterate.register(BatchedSpace)
-def _iterate_batch(space: BatchedSpace, items: Any) -> Iterator[Any]:
+@iterate.register(LanguageSpace)
+def _iterate_batch(space: LanguageSpace, items: Any) -> Iterator[Any]:
     # Gymnasium passes a batch with the batch's space, SuperSuit with an item's space.
     if space.contains(items) and len(items):
         raise TypeError(f"expected a batch of items of {space!r}, got one item: {items!r:.60}")
     return iter(items)
 
 
-@create_zero_array.register(BatchedSpace)
-def _no_words(space: BatchedSpace) -> Any:
+@create_zero_array.register(LanguageSpace)
+def _no_words(space: LanguageSpace) -> Any:
     return space.empty()
 
 
-@create_empty_array.register(BatchedSpace)
-def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: object = None) -> Any:
+@create_empty_array.register(LanguageSpace)
+def _nothing_said(space: LanguageSpace, n: int | None = 1, fn: object = None) -> Any:
     return space.empty() if n is None else tuple(space.empty() for _ in range(n))

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from flowzoo.envs.door.forks import ProgramForks
-from flowzoo.envs.door.launch import ProgramThreads, run_command
+from flowzoo.envs.door.launch import ProgramForks, ProgramThreads, run_command
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress, spot_digest
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -194,7 +193,7 @@ def door() -> Door:
     with _LOCK:
         if not _DOORS or _DOORS[0].process != os.getpid():  # a forked process has no threads
             try:
-                from flowzoo.envs.door.program_connection import open_server
+                from flowzoo.envs.door.app import open_server
             except ImportError as error:
                 raise missing_extra("uvicorn", "programs", "an agent program") from error
             opened = Door()

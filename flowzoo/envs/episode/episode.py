@@ -203,7 +203,7 @@ class Episode:
         self._counts: dict[str, int] = {}
         self._lone = False
         self._before = before
-        self._requested: list[Effect] = []
+        self.requested: list[Effect] = []  # so far; `log` has the results in the same order
         self._unasked = 0  # number of effects, role scores and interim scores since the last call
         self._most_calls = self.workflow.call_limit
         if self.max_cycles is not None and self.workflow.max_calls is None:
@@ -302,8 +302,8 @@ class Episode:
                 raise self._failure(fault)
         effects = [self._with_caller(effect) for effect in effects]
         if self._before is not None:
-            check_effects(self.workflow.name, self._before, len(self._requested), effects)
-        self._requested += effects
+            check_effects(self.workflow.name, self._before, len(self.requested), effects)
+        self.requested += effects
         self.effects = tuple(effects)
 
     def _with_caller(self, effect: Effect) -> Effect:
@@ -408,7 +408,7 @@ class Episode:
             "max_cycles": self.max_cycles,
             "log": self.log,
             "buffer": self._buffer,
-            "asked": replay_trace(self.turns, self._requested, self.done, digests),
+            "asked": replay_trace(self.turns, self.requested, self.done, digests),
         }
 
     def __setstate__(self, state: StateDict) -> None:
@@ -428,18 +428,13 @@ class Episode:
             else:
                 self.resolve(entries)
             position += count
-        sizes = len(self.turns), len(self._requested), self.done
+        sizes = len(self.turns), len(self.requested), self.done
         if sizes != (len(before.turns), len(before.questions), before.done):
             raise diverged_error(name, "another path was taken")
         self._buffer = dict(state["buffer"])
         self._before = None
 
     # -- reading -------------------------------------------------------------------------------
-
-    @property
-    def requested(self) -> Sequence[Effect]:
-        """Every effect requested so far; `log` has the results in the same order."""
-        return self._requested
 
     def transcript(self) -> list[dict[str, Any]]:
         """The episode so far: one plain dict per turn; an open turn has `reply` None."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from numbers import Real
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowzoo.aliases import AgentInfo
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.readers.judgments import judge_messages
-from flowzoo.envs.records import EpisodeRecord, Judgment, make_call
-from flowzoo.envs.script import Grade, Judge, JudgeResult, Reply
+from flowzoo.envs.records import Call, EpisodeRecord, Judgment
+from flowzoo.envs.script import Grade, Judge, JudgeResult, Outcome, Reply
 from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, RubricCall, Workflow
@@ -91,12 +91,6 @@ def user_number(function: Callable[..., object], name: str, *given: object) -> f
     if not math.isfinite(value):
         raise UsageError(f"{name} must return a finite number, got {value}")
     return float(value)
-
-
-def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
-    """Reward of a call for a team outcome of 0."""
-    # The rest of the reward is the share of the outcome.
-    return combine(workflow, role, parts, 0.0)
 
 
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -214,7 +208,7 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
     last = {turn.agent: turn.call for turn, _ in settled.calls}
     for (turn, _), part, reward in zip(settled.calls, settled.parts, settled.rewards, strict=True):
         role = workflow.agents[turn.agent][0]
-        alone = immediate(workflow, role, part)
+        alone = combine(workflow, role, part, 0.0)  # the rest is the share of the outcome
         if payoffs is None:
             earned.append((alone, None))
             continue
@@ -222,7 +216,7 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
             paid = payoffs.rewards[turn.call]
         else:  # an agent's pay comes with its last call
             paid = payoffs.returns[turn.agent] if last[turn.agent] == turn.call else 0.0
-        earned.append((immediate(workflow, role, {**part, "local": paid}), reward - alone))
+        earned.append((combine(workflow, role, {**part, "local": paid}, 0.0), reward - alone))
     return earned
 
 
@@ -239,7 +233,7 @@ def _score(episode: Episode, answer: str | None, score: float) -> float:
 
 
 def record(
-    episode: Episode, engine: Mapping[int, Mapping[str, object]] = MappingProxyType({})
+    episode: Episode, engine: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
 ) -> EpisodeRecord:
     """The finished episode as plain records."""
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
@@ -248,7 +242,7 @@ def record(
     earned = earned_by_itself(episode, settled)
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
     calls = [
-        make_call(
+        Call(
             problem=problem.id,
             episode=episode.key,
             agent=turn.agent,
@@ -332,24 +326,24 @@ def first_infos(
     # records; Gymnasium writes statistics under "episode"). Of the agent: `role`, and of its latest
     # ask `phase`, `slot` and `turn` (-1: none yet), `acted` (it has been asked). The others are
     # set at the end; those in `PER_CALL` have an entry for every call of the agent.
+    of_problem = {"problem": problem.id, "index": problem.index, "episode_key": key}
+    of_turn = {"phase": -1, "slot": -1, "turn": -1, "acted": False}
     return {
-        agent: {
-            "role": role,
-            "problem": problem.id,
-            "index": problem.index,
-            "episode_key": key,
-            "phase": -1,
-            "slot": -1,
-            "turn": -1,
-            "acted": False,
-            "return": 0.0,
-            **{name: [] for name in PER_CALL},
-            "score": 0.0,
-            "answer": None,
-            "truncated": False,
-            "facts": {},
-        }
+        agent: {"role": role, **of_problem, **of_turn, **_outcome_info()}
         for agent, (role, _) in agents.items()
+    }
+
+
+def _outcome_info(
+    pay: float = 0.0, score: float = 0.0, outcome: Outcome | None = None, truncated: bool = False
+) -> AgentInfo:
+    return {
+        "return": pay,
+        **{name: [] for name in PER_CALL},
+        "score": score,
+        "answer": outcome and outcome.answer,
+        "truncated": truncated,
+        "facts": dict(outcome.facts) if outcome else {},
     }
 
 
@@ -367,16 +361,9 @@ def final_infos(
     """The `info` of each agent at the end: fresh plain values, equal for equal episodes."""
     # `infos` are the latest ones; see `first_infos` for the keys.
     outcome = episode.finished()
+    score, cut = settled.score, episode.truncated
     final: dict[str, AgentInfo] = {
-        agent: {
-            **info,
-            "return": settled.returns[agent],
-            **{name: [] for name in PER_CALL},
-            "score": settled.score,
-            "answer": outcome.answer,
-            "truncated": episode.truncated,
-            "facts": dict(outcome.facts),
-        }
+        agent: {**info, **_outcome_info(settled.returns[agent], score, outcome, cut)}
         for agent, info in infos.items()
     }
     role_scores = episode.role_scores

@@ -1,7 +1,8 @@
-"""A served workflow and OpenAI's own client."""
+"""A workflow that is served: answers, limits, failures, as a tool."""
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from flowzoo.envs import (
     make_workflow,
 )
 from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tools import ToolCall
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import RetrieverError, UsageError
 
@@ -259,6 +261,10 @@ def test_replies_are_capped_and_end_before_a_stop(sampled):
     assert "\\box" not in text_of(ask(sampled, "generator", stop="\\box"))
 
 
+LARGE = {
+    "id": "1", "type": "function",
+    "function": {"name": "f", "arguments": f'{{"a": [{",".join(["[]"] * 9000)}]}}'},
+}  # fmt: skip
 WRONG: dict[str, tuple[Any, int, str, str | None]] = {
     "no body": (b"", 400, "invalid_json", None),
     "no JSON": (b"{'model': 1}", 400, "invalid_json", None),
@@ -266,13 +272,38 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
     "no UTF-8": (b'{"model": "\xff"}', 400, "invalid_json", None),
     "a deep JSON": (b"[" * 10_000, 400, "invalid_json", None),
     "not a number": (b'{"temperature": NaN}', 400, "invalid_json", None),
+    "UTF-16": ('{"model": "writer"}'.encode("utf-16"), 400, "invalid_json", None),
+    "a long number": (b'{"n": ' + b"9" * 9000 + b"}", 400, "invalid_json", None),
     "a list": ([], 400, "invalid_type", None),
+    "a model that is a list": ({"model": ["voting_v0"]}, 400, "invalid_type", "model"),
     "no model": ({"model": None}, 400, "invalid_type", "model"),
     "another model": ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
     "another agent": ({"model": "generator_7"}, 404, "model_not_found", "model"),
     "no messages": ({"messages": None}, 400, "invalid_type", "messages"),
     "an empty chat": ({"messages": []}, 400, "invalid_type", "messages"),
     "a text for a chat": ({"messages": "hi"}, 400, "invalid_type", "messages"),
+    "a message that is a text": ({"messages": ["x"]}, 400, "invalid_type", "messages[0]"),
+    "no role": ({"messages": [{"content": "x"}]}, 400, "invalid_value", "messages[0].role"),
+    "a role that is a dict": (
+        {"messages": [{"role": {}, "content": "x"}]}, 400, "invalid_value", "messages[0].role",
+    ),
+    "an unknown role": (
+        {"messages": [{"role": "function", "content": "x"}]},
+        400, "invalid_value", "messages[0].role",
+    ),
+    "no content": ({"messages": [{"role": "user"}]}, 400, "invalid_type", "messages[0].content"),
+    "content that is a number": (
+        {"messages": user(3)},  # type: ignore[arg-type]
+        400, "invalid_type", "messages[0].content",
+    ),
+    "a part that is a text": (
+        {"messages": user(["x"])},  # type: ignore[arg-type]
+        400, "unsupported_content", "messages[0].content",
+    ),
+    "large arguments of calls": (
+        {"messages": [{"role": "assistant", "tool_calls": [LARGE, LARGE]}]},
+        413, "request_too_large", None,
+    ),
     "an empty question": ({"messages": user(" \n")}, 400, "invalid_value", "messages[0]"),
     "the last word is not the user's": (
         {"messages": [*QUESTION, {"role": "assistant", "content": "17"}]},
@@ -304,6 +335,15 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
     "five stops": ({"stop": ["a"] * 5}, 400, "invalid_type", "stop"),
     "an empty stop": ({"stop": ""}, 400, "invalid_type", "stop"),
     "a stop that is none": ({"stop": [""]}, 400, "invalid_type", "stop"),
+    "a note that is a text": ({"metadata": "x"}, 400, "invalid_type", "metadata"),
+    "a format": (
+        {"model": "generator", "response_format": {"type": "grammar"}},
+        400, "unsupported_value", "response_format",
+    ),
+    "tokens that are a truth value": ({"max_tokens": True}, 400, "invalid_type", "max_tokens"),
+    "stream options that are a list": (
+        {"stream_options": []}, 400, "invalid_type", "stream_options",
+    ),
     "a stream that is a text": ({"stream": "yes"}, 400, "invalid_type", "stream"),
     "a transcript that is a text": (
         {"flowzoo": {"transcript": "yes"}}, 400, "invalid_type", "flowzoo.transcript",
@@ -331,17 +371,6 @@ def test_a_wrong_request_is_refused_by_name(name, sampled):
         assert error["type"] == "invalid_request_error"
         assert error["message"]
     assert not sampled.service.open
-
-
-def test_other_addresses_methods_and_sizes_are_refused(sampled):
-    root = sampled.url.removesuffix("/v1")
-    assert httpx.get(f"{root}/").json()["error"]["code"] == "unknown_url"
-    assert httpx.get(f"{root}/v1/chat/completions").status_code == 405
-    assert httpx.post(f"{root}/v1/completions", json={}).status_code == 404
-    large = httpx.post(f"{root}/v1/chat/completions", content=b" " * (2**20 + 1))
-    assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
-    page = httpx.get(f"{root}/v1/models", headers={"Origin": "http://evil.example"})
-    assert (page.status_code, page.json()["error"]["code"]) == (403, "origin_refused")
 
 
 def test_a_key_is_needed_where_there_is_one():
@@ -460,29 +489,6 @@ def test_a_body_that_does_not_come_is_an_error():
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
             sent.sendall(head.encode())
             assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
-
-
-def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
-    monkeypatch.setattr("flowzoo.front.front.MOST_INCOMING", 1000)
-    policy = open_gate()
-    with with_policy(policy) as served:
-        port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 5000\r\n\r\n"
-        body = {"model": "generator", "messages": user("x" * 300)}
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
-            sent.sendall(head.encode() + b" " * 900)
-
-            def refused() -> bool:
-                reply = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20)
-                if reply.status_code == 200:  # the other was not there yet
-                    return False
-                assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
-                assert reply.json()["error"]["code"] == "too_many_bytes"
-                return True
-
-            wait_for(refused)
-        again = client(served, max_retries=5).chat.completions.create(**body)
-        assert again.choices[0].message.content == "\\boxed{7}"
 
 
 def test_a_stream_without_news_has_comments(monkeypatch):
@@ -673,3 +679,22 @@ def test_open_requests_have_some_seconds_at_the_end(grace):
                 asyncio.run(ask())
         served.thread.join(60)
         assert not served.thread.is_alive()
+
+
+def test_a_workflow_is_a_tool_that_answers_questions(monkeypatch):
+    tools = pytest.importorskip("flowzoo.adapters.mcp_tools", reason="needs flowzoo[mcp]")
+    monkeypatch.setattr(tools, "_START_S", 300.0)  # it loads a model
+    words = "-m", "flowzoo.cli", "serve", "voting", "--mcp", "--temperature", "0"
+    source = tools.McpTools((sys.executable, *words), 300.0)
+    try:
+        (tool,) = source.tools()
+        assert tool.name == "voting_v0"
+        arguments = {"question": "Compute 50-4*8."}, {"question": ""}, {"question": 3}, {}
+        calls = [ToolCall("1", name, row) for name in ("voting_v0", "x") for row in arguments]
+        answers = source.use(calls)
+    finally:
+        tools.close_servers()
+    assert answers[0] == "18"
+    assert answers[1].startswith("Error: The last message must be the user's")
+    assert all(answer.startswith("Error: `messages[0].content`") for answer in answers[2:4])
+    assert all("does not exist" in answer for answer in answers[4:])

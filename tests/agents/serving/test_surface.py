@@ -16,9 +16,8 @@ from served import Served, serving
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import make_workflow
 from flowzoo.envs.door.fields import FIELDS, Surface, check_fields, fields_of, outcome
-from flowzoo.envs.door.replies import ReplyChoice
+from flowzoo.envs.door.replies import ReplyChoice, reply_writer
 from flowzoo.envs.door.wire import read_request
-from flowzoo.envs.door.writer import reply_writer
 from flowzoo.envs.tools import ToolCall
 from flowzoo.front.refusal import RefusalError
 

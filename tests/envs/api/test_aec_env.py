@@ -1,22 +1,34 @@
-"""The AEC adapter: rules 5, 6, 9-14 and 16 of the design's core document."""
+"""The AEC environment: resets, order of calls, its guard and its state."""
 
 import asyncio
 import copy
+import importlib.util
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from flowzoo.envs import Ask, Grade, GradeResult, Guard, Outcome, Problem, WorkflowEnv
+from flowzoo import voting_v0, writing_pair_v0
+from flowzoo.envs import Ask, Episode, Grade, GradeResult, Guard, Outcome, Problem, WorkflowEnv
+from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import make_env, make_workflow
+from flowzoo.envs.api.solo import SoloEnv
+from flowzoo.envs.api.spaces import Turns
 from flowzoo.envs.episode.faults import WorkflowError
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.testing import advance, check_workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError
-from tests.envs.playing import toy
+from tests.envs.playing import opened, toy
 
 GATE = threading.Event()
 GRADES = threading.Event()
@@ -204,8 +216,7 @@ def test_a_workflow_error_needs_a_reset_and_a_reset_heals_it():
             raise RuntimeError("cannot go on")
         return Outcome(score=1.0)
 
-    env = Guard(WorkflowEnv(toy(play)))
-    env.reset(seed=0)
+    env = opened(Guard(WorkflowEnv(toy(play))))
     with pytest.raises(WorkflowError, match="cannot go on") as caught:
         env.step("bad")
     assert caught.value.transcript[0]["reply"] == "bad"
@@ -218,8 +229,7 @@ def test_a_workflow_error_needs_a_reset_and_a_reset_heals_it():
 
 @pytest.mark.parametrize("action", [None, 7, b"text", ["text"]])
 def test_an_action_that_is_no_str_is_an_error_at_once(action):
-    env = make_env("voting_v0")
-    env.reset(seed=0)
+    env = opened(make_env("voting_v0"))
     with pytest.raises(UsageError, match=r"action of generator_0 must be a str"):
         env.step(action)
     env.step("fine")  # nothing was spoilt
@@ -227,16 +237,14 @@ def test_an_action_that_is_no_str_is_an_error_at_once(action):
 
 
 def test_a_dead_step_takes_none_only():
-    env = make_env("single_v0")
-    env.reset(seed=0)
+    env = opened(make_env("single_v0"))
     env.step("x")
     with pytest.raises(UsageError, match=r"has ended: step\(None\), got str"):
         env.step("more")
 
 
 def test_info_while_live_and_at_the_end_is_fresh_and_plain():
-    env = make_env("voting_v0")
-    env.reset(seed=0)
+    env = opened(make_env("voting_v0"))
     problem = env.unwrapped.episode.problem
     keys, names = list(env.infos["aggregator_0"]), ("role", "phase", "slot", "turn", "acted")
     for agent, info in env.infos.items():
@@ -279,8 +287,7 @@ def test_info_while_live_and_at_the_end_is_fresh_and_plain():
 
 
 def test_observe_gives_a_fresh_copy_of_the_latest_prompt_or_nothing():
-    env = make_env("eval_opt_v0")
-    env.reset(seed=0)
+    env = opened(make_env("eval_opt_v0"))
     assert env.observe("evaluator_0") == {"messages": []}
     assert env.observation_space("evaluator_0").contains(env.observe("evaluator_0"))
     first = copy.deepcopy(env.observe("generator_0"))
@@ -299,8 +306,7 @@ def one_strategy(agent: str, number: int) -> str:
 
 
 def test_agents_that_do_not_act_stay_and_get_one_dead_step_without_reward():
-    env = make_env("orch_workers_v0")
-    env.reset(seed=0)
+    env = opened(make_env("orch_workers_v0"))
     gold = env.unwrapped.episode.problem.gold
     infos: dict[str, Any] = {}
     rows = []
@@ -327,30 +333,14 @@ def test_agents_that_do_not_act_stay_and_get_one_dead_step_without_reward():
 
 
 def test_the_dead_steps_come_in_the_order_of_the_agents():
-    env = make_env("orch_workers_v0")
-    env.reset(seed=0)
+    env = opened(make_env("orch_workers_v0"))
     rows = drive(env, one_strategy)
     assert [agent for agent, _, dead in rows if dead] == env.possible_agents
     assert env.agents == []
 
 
-def test_the_outcome_is_paid_once_per_agent_and_to_every_call():
-    env = make_env("eval_opt_v0")
-    env.reset(seed=0)
-    gold = env.unwrapped.episode.problem.gold
-    texts = ["\\boxed{0.5}", "\\boxed{Incorrect}", f"\\boxed{{{gold}}}", "\\boxed{Correct}"]
-    rows = drive(env, lambda agent, number: texts[number])
-    paid: dict[str, float] = {}
-    for agent, reward, _ in rows:
-        paid[agent] = paid.get(agent, 0.0) + reward
-    assert paid == {"generator_0": 1.0, "evaluator_0": 1.0}
-    assert [call.reward for call in env.record().calls] == [1.0] * 4
-    assert all(reward == 0.0 for _, reward, dead in rows if not dead)
-
-
 def test_max_cycles_truncates_and_pays_nothing():
-    env = make_env("eval_opt_v0", max_cycles=1)
-    env.reset(seed=0)
+    env = opened(make_env("eval_opt_v0", max_cycles=1))
     rows = []
     for agent in env.agent_iter():
         _, reward, terminated, truncated, _ = env.last()
@@ -361,30 +351,260 @@ def test_max_cycles_truncates_and_pays_nothing():
     assert env.record().score == 0.0
 
 
-def test_nothing_of_mates_shows_before_the_phase_closes():
-    envs = [make_env("voting_v0") for _ in range(2)]
-    for env, text in zip(envs, ("\\boxed{1}", "utterly different"), strict=True):
-        env.reset(seed=1)
-        env.step(text)
-        env.step(text)
-    first, second = envs
-    assert first.last() == second.last()
-    assert first.infos == second.infos
-    assert [first.observe(a) for a in first.agents] == [second.observe(a) for a in second.agents]
+def test_spaces_are_the_same_object_every_time_and_per_environment():
+    env, other = make_env("voting_v0"), make_env("voting_v0")
+    for agent in env.possible_agents:
+        assert env.action_space(agent) is env.action_space(agent)
+        assert env.action_space(agent) is not other.action_space(agent)
+        assert env.observation_space(agent) is not other.observation_space(agent)
+    agents = env.possible_agents
+    assert len({id(env.action_space(agent)) for agent in agents}) == len(agents)
 
 
-@pytest.mark.parametrize("left", range(5))
-def test_a_pickle_of_a_finished_episode_knows_how_many_agents_have_left(left):
-    env = make_env("voting_v0")
+def test_sampling_a_forks_space_leaves_the_original_alone():
+    """A fork has the spaces' state, not the spaces."""
+    env = opened(make_env("voting_v0"))
+    space = env.action_space("generator_0")
+    space.seed(5)
+    twin = env.fork().action_space("generator_0")
+    others = [twin.sample() for _ in range(20)]
+    assert [space.sample() for _ in range(20)] == others
+    nested = env.observation_space("generator_0")
+    assert env.fork().observation_space("generator_0")["messages"] is not nested["messages"]
+    assert env.fork().observation_space("generator_0") == nested
+    assert env.fork().state_space is not env.state_space
+
+
+def test_a_seed_fixes_all_following_problems():
+    def problems(seed: int | None, env: Any) -> list[str]:
+        env.reset(seed=seed)
+        ids = [env.unwrapped.episode.problem.id]
+        for _ in range(4):
+            env.reset()
+            ids.append(env.unwrapped.episode.problem.id)
+        return ids
+
+    env = make_env("single_v0")
+    assert problems(7, env) == problems(7, make_env("single_v0"))
+    assert len(set(problems(7, env))) == 5
+    assert problems(0, env) == problems(0, env) != problems(7, env)
+
+
+def test_the_index_option_picks_a_problem_and_is_checked():
+    env = make_env("single_v0", split="validation")
+    with pytest.warns(UserWarning, match="reset\\(\\) ignores the unknown option 'whatever'"):
+        env.reset(options={"index": 3, "whatever": 1, "options": 1})
+    assert env.unwrapped.episode.problem == env.unwrapped.workflow.task.problem(3, "validation")
+    for index in (-1, True, "3", 1.5):
+        with pytest.raises(UsageError, match="must be an integer >= 0"):
+            env.reset(options={"index": index})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("indx", "index"), ("idx", "index"), ("Index", "index"), ("samples", "sample")],
+)
+def test_a_misspelt_option_is_an_error(name, meant):
+    pair = ParallelWorkflowEnv(make_workflow("writing_pair_v0"))
+    for env in (make_env("single_v0"), pair, SoloEnv("single_v0")):
+        with pytest.raises(UsageError, match=f"no option '{name}': did you mean '{meant}'"):
+            env.reset(options={name: 3})
+        env.reset(options={meant: 3})
+
+
+def test_an_index_beyond_a_file_names_its_size(tmp_path):
+    rows = '{"question": "1+1?", "answer": "2\\n#### 2"}\n' * 2
+    (tmp_path / "two.jsonl").write_text(rows)
+    env = make_env("single_v0", data=str(tmp_path / "two.jsonl"), split="all")
+    size = env.unwrapped.workflow.task.size("all")
+    with pytest.raises(UsageError, match=f"must be below {size}, the size of split 'all'; got 9"):
+        env.reset(options={"index": 9})
+
+
+def test_a_closed_environment_needs_a_reset():
+    env = opened(make_env("single_v0"))
+    env.close()
+    with pytest.raises(UsageError, match="no episode"):
+        env.step("x")
+
+
+FIELDS = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos")
+
+
+@pytest.fixture
+def env() -> Guard:
+    return voting_v0.env()
+
+
+def test_env_is_guarded_once_and_raw_env_is_not(env):
+    assert isinstance(env, OrderEnforcingWrapper)
+    assert type(env.env) is WorkflowEnv
+    assert env.unwrapped is env.env
+    assert type(voting_v0.raw_env()) is WorkflowEnv
+
+
+@pytest.mark.parametrize("field", [*FIELDS, "num_agents"])
+def test_fields_before_reset_are_an_error_that_says_so(env, field):
+    with pytest.raises(AttributeError, match="before reset"):
+        getattr(env, field)
+
+
+def test_verbs_before_reset_are_an_error_that_says_so(env):
+    for verb in (
+        env.last,
+        env.fork,
+        lambda: env.transcript(),
+        lambda: env.record(),
+        lambda: env.step("x"),
+        lambda: env.observe("generator_0"),
+        lambda: env.agent_iter(),
+        env.render,
+    ):
+        with pytest.raises((AttributeError, AssertionError), match=r"before reset|reset\(\)"):
+            verb()
+
+
+async def test_async_verbs_before_reset_are_an_error_that_says_so(env):
+    for verb in (lambda: env.astep("x"), lambda: env.settle()):
+        with pytest.raises(AttributeError, match="before reset"):
+            await verb()
+
+
+def test_what_is_known_before_reset_is_readable(env):
+    assert env.possible_agents == ["generator_0", "generator_1", "generator_2", "aggregator_0"]
+    assert env.metadata["name"] == "voting_v0"
+    assert env.max_num_agents == 4
+    assert env.render_mode is None
+
+
+def test_a_turn_of_the_loop_without_a_step_is_an_error(env):
     env.reset(seed=0)
-    reply = right(env)
-    while not env.terminations[env.agent_selection]:
-        env.step(reply(env.agent_selection, 0))
-    for _ in range(left):
+    with pytest.raises(UsageError, match=r"call step\(\) or reset\(\) in every turn"):
+        for _ in env.agent_iter():
+            pass
+
+
+def test_agent_iter_stops_after_max_iter(env):
+    env.reset(seed=0)
+    agents = []
+    for agent in env.agent_iter(max_iter=2):
+        agents.append(agent)
+        env.step("x")
+    assert agents == ["generator_0", "generator_1"]
+
+
+async def test_a_step_after_the_end_only_warns_and_last_explains(env, caplog):
+    """As in PettingZoo."""
+    env.reset(seed=0)
+    for _ in range(4):
+        env.step("x")
+    for _ in range(4):
         env.step(None)
-    twins = [env.fork(), pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
-    rest = drive(env, reply)
-    assert len(rest) == 4 - left
-    for twin in twins:
-        assert drive(twin, reply) == rest
-        assert (twin.record(), twin.infos) == (env.record(), env.infos)
+    log = list(env.unwrapped.episode.log)
+    env.step("x")
+    await env.astep("x")
+    assert caplog.text.count("step() called after all agents are terminated") == 2
+    assert env.unwrapped.episode.log == log
+    with pytest.raises(UsageError, match=r"every agent has left; call reset\(\)"):
+        env.last()
+
+
+def test_a_fork_stays_guarded_and_knows_whether_it_was_stepped(env):
+    env.reset(seed=0)
+    twin = env.fork()
+    assert type(twin) is Guard
+    assert twin.unwrapped is not env.unwrapped
+    iterator = iter(env.agent_iter())
+    next(iterator)
+    with pytest.raises(UsageError, match="in every turn"):
+        next(iter(env.fork().agent_iter()))
+    twin.step("only here")
+    assert (twin.agent_selection, env.agent_selection) == ("generator_1", "generator_0")
+
+
+def test_the_private_rewards_of_pettingzoo_are_reachable(env):
+    env.reset(seed=0)
+    assert env._cumulative_rewards == dict.fromkeys(env.possible_agents, 0.0)
+
+
+def test_the_state_is_the_transcript_so_far():
+    env = voting_v0.env()
+    with pytest.raises(AttributeError, match="before reset"):
+        env.state()
+    env.reset(seed=0)
+    assert [turn["reply"] for turn in env.state()] == [None] * 3
+    for text in ("a", "b", "c", "\\boxed{1}"):
+        assert env.state_space.contains(env.state())
+        env.step(text)
+    assert [turn["reply"] for turn in env.state()] == ["a", "b", "c", "\\boxed{1}"]
+    env.state()[0]["messages"].clear()
+    assert env.state() == env.transcript()
+    assert env.state()[0]["messages"]
+
+
+def test_the_parallel_environment_has_the_same():
+    env = opened(writing_pair_v0.parallel_env())
+    env.step(dict.fromkeys(env.agents, "A summary."))
+    assert env.state_space.contains(env.state())
+    assert {turn["reply"] for turn in env.state()} == {"A summary."}
+
+
+def test_the_space_of_transcripts():
+    space = Turns(seed=1)
+    turn = space.sample()[0]
+    assert [] in space
+    assert [turn] in space
+    assert (turn,) not in space
+    for broken in ({**turn, "reply": 3}, {**turn, "more": 1}, {**turn, "messages": "hi"}, "turn"):
+        assert [broken] not in space
+    assert space == Turns() != object()
+    assert (hash(space), repr(space)) == (hash(Turns()), "Turns()")
+    assert not space.is_np_flattenable
+    with pytest.raises(ValueError, match="no mask"):
+        space.sample(mask=[1])
+
+
+PATH = Path(__file__).resolve().parents[3] / "examples" / "debate.py"
+
+
+@pytest.fixture
+def debate(monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = importlib.util.spec_from_file_location("debate_example", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "debate_example", module)  # pickling looks it up by name
+    spec.loader.exec_module(module)
+    return module.Debate(task=make_task("math"))
+
+
+def test_the_example_is_at_most_forty_lines():
+    assert len(PATH.read_text().splitlines()) <= 40
+
+
+def test_the_example_passes_the_conformance_suite(debate):
+    check_workflow(debate)
+
+
+def test_the_example_plays_two_rounds_and_a_verdict(debate):
+    problem = debate.task.problem(0)
+    episode = Episode(debate, problem)
+    questions = []
+    while not episode.done:
+        for turn in episode.waiting:
+            questions.append(turn.agent)
+            right = turn.agent == "judge_0" or turn.turn == 1
+            episode.reply(turn.agent, f"\\boxed{{{problem.gold if right else '0.5'}}}")
+        advance(episode)
+    assert questions == ["debater_0", "debater_1", "debater_0", "debater_1", "judge_0"]
+    finished = record(episode)
+    assert (finished.score, finished.answer) == (1.0, problem.gold)
+    assert [call.role_score for call in finished.calls] == [0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.full
+def test_the_example_runs_as_a_script():
+    done = subprocess.run([sys.executable, str(PATH)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "debater_0" in done.stdout
+    assert "judge_0" in done.stdout

@@ -4,8 +4,7 @@ Nothing is listed by hand: pairs and presets are the registry's.
 """
 
 import json
-from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any
 
 import gymnasium
 import pettingzoo
@@ -17,9 +16,9 @@ from flowzoo.commands.list import catalog
 from flowzoo.envs import Episode, Workflow, testing
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks import TASKS, make_task, task_class
+from flowzoo.envs.tasks import TASKS, make_task
 from flowzoo.errors import UsageError
-from tests.envs.playing import play_experts
+from tests.envs.playing import opened, play_experts
 
 RULES = {
     "copies": ["check_forks"],
@@ -140,8 +139,7 @@ def test_every_task_is_played_and_its_home_plays_it():
 
 @pairs
 def test_both_registries_make_the_pair(name, task):
-    env = pettingzoo.make("aec", f"flowzoo/{name.replace('_', '-')}", task=task)
-    env.reset(seed=0)
+    env = opened(pettingzoo.make("aec", f"flowzoo/{name.replace('_', '-')}", task=task))
     obs = env.last()[0]
     camel = "".join(part.capitalize() for part in name.split("_")[:-1])
     # A role that is asked first: its view needs no answers of others.
@@ -182,40 +180,6 @@ def test_every_call_has_a_role_score_and_a_bounded_reward_under_every_credit(nam
         calls = record(testing.play_out(episode, "credit", index)).calls
         assert all(call.role_score is not None for call in calls)
         assert all(0 <= call.reward <= (2 if credit == "mix" else 1) for call in calls)
-
-
-BAD_NUMBERS: dict[type, tuple[object, ...]] = {
-    int: ("x", 2.5, True, [1]),
-    float: ("x", True, float("nan"), float("inf"), [1.0]),
-}
-
-
-def numbers_of(kind: Any) -> list[tuple[str, type]]:
-    """The options of a dataclass that are numbers, each with the type it should have."""
-    hints = get_type_hints(kind)
-    return [
-        (option.name, number)
-        for option in fields(kind)
-        for number in BAD_NUMBERS
-        if hints[option.name] in (number, number | None)
-    ]
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_no_workflow_takes_an_odd_number(name):
-    for option, kind in numbers_of(workflow_class(name)):
-        for value in BAD_NUMBERS[kind]:
-            with pytest.raises(UsageError, match=option):
-                make_workflow(name, **{option: value})
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_no_task_takes_an_odd_number(name):
-    assert ("seed", int) in numbers_of(task_class(name))
-    for option, kind in numbers_of(task_class(name)):
-        for value in BAD_NUMBERS[kind]:
-            with pytest.raises(UsageError, match=option):
-                make_task(name, **{option: value})
 
 
 PRINT = """

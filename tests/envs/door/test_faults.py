@@ -1,12 +1,14 @@
-"""Programs that do what they should not: each ends its own episode, for a reason that is named."""
+"""Programs that fail, do not end, or go on after their episode."""
 
 import asyncio
 import json
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -19,16 +21,18 @@ from agent_programs import (
     reviewed,
     start_run,
 )
-from processes import wait_for
+from openai import OpenAI
+from processes import commands_with, wait_for
 
 from flowzoo.envs import Episode
+from flowzoo.envs.door import launch, server
 from flowzoo.envs.door import run as door_run
-from flowzoo.envs.door import server
 from flowzoo.envs.door.run import MOST_REFUSED
 from flowzoo.envs.door.server import advance_all, door, submit
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance
 from flowzoo.errors import MissingExtraError
+from flowzoo.front.refusal import BodyRoom
 
 USER = [{"role": "user", "content": "x"}]
 
@@ -45,69 +49,13 @@ def played(solve: Any, **settings: Any) -> tuple[Episode, dict[str, Any]]:
     return faulty, facts
 
 
-def with_message(**message: Any) -> dict[str, Any]:
-    return {"model": "writer", "messages": [message]}
-
-
 BODIES: dict[str, tuple[Any, int, str]] = {
-    "no body": (b"", 400, "invalid_json"),
     "no JSON": (b"{'model': 1}", 400, "invalid_json"),
-    "half of a JSON": (b'{"model": "writer", "mess', 400, "invalid_json"),
-    "no UTF-8": (b'{"model": "\xff"}', 400, "invalid_json"),
-    "JSON in UTF-16": ('{"model": "writer"}'.encode("utf-16"), 400, "invalid_json"),
-    "a deep JSON": (b"[" * 10_000, 400, "invalid_json"),
-    "a long number": (b'{"n": ' + b"9" * 9000 + b"}", 400, "invalid_json"),
-    "a list": ([], 400, "invalid_type"),
-    "no model": ({"messages": USER}, 400, "invalid_type"),
-    "a model that is a list": ({"model": ["writer"], "messages": USER}, 400, "invalid_type"),
     "an unknown model": ({"model": "gpt-4o", "messages": USER}, 404, "model_not_found"),
-    "no messages": ({"model": "writer"}, 400, "invalid_type"),
-    "an empty chat": ({"model": "writer", "messages": []}, 400, "invalid_type"),
-    "messages that are a text": ({"model": "writer", "messages": "x"}, 400, "invalid_type"),
-    "a message that is a text": ({"model": "writer", "messages": ["x"]}, 400, "invalid_type"),
-    "a message without a role": (with_message(content="x"), 400, "invalid_value"),
-    "an unknown role": (with_message(role="function", content="x"), 400, "invalid_value"),
-    "a role that is a dict": (with_message(role={}, content="x"), 400, "invalid_value"),
-    "a message without content": (with_message(role="user"), 400, "invalid_type"),
-    "content that is a number": (with_message(role="user", content=3), 400, "invalid_type"),
-    "a picture": (
-        with_message(role="user", content=[{"type": "image_url", "image_url": {"url": "x"}}]),
-        400,
-        "unsupported_content",
-    ),
-    "a part that is a text": (with_message(role="user", content=["x"]), 400, "unsupported_content"),
     "many replies": (chat("writer", "x", n=10**9), 400, "invalid_value"),
-    "a note that is a text": (chat("writer", "x", metadata="x"), 400, "invalid_type"),
-    "a format": (
-        chat("writer", "x", response_format={"type": "grammar"}),
-        400,
-        "unsupported_value",
-    ),
-    "a temperature that is a text": (chat("writer", "x", temperature="0"), 400, "invalid_type"),
-    "a seed that is a fraction": (chat("writer", "x", seed=0.5), 400, "invalid_type"),
-    "tokens that are a truth value": (chat("writer", "x", max_tokens=True), 400, "invalid_type"),
-    "a stream that is a number": (chat("writer", "x", stream=1), 400, "invalid_type"),
-    "stream options that are a list": (chat("writer", "x", stream_options=[]), 400, "invalid_type"),
-    "a stop that is a number": (chat("writer", "x", stop=1), 400, "invalid_type"),
-    "an empty stop": (chat("writer", "x", stop=["a", ""]), 400, "invalid_type"),
-    "five stops": (chat("writer", "x", stop=list("abcde")), 400, "invalid_type"),
-    "large arguments of calls": (
-        with_message(
-            role="assistant",
-            tool_calls=[
-                {
-                    "id": str(number),
-                    "type": "function",
-                    "function": {"name": "f", "arguments": f'{{"a": [{",".join(["[]"] * 9000)}]}}'},
-                }
-                for number in range(2)
-            ],
-        ),
-        413,
-        "request_too_large",
-    ),
     "a large request": (chat("writer", "x" * 200_000), 413, "request_too_large"),
 }
+"""`tests/agents/serving/test_serving.py` has more, for the same reader."""
 
 
 def test_a_wrong_request_gets_an_error_and_the_program_may_go_on():
@@ -144,17 +92,8 @@ HEADERS: dict[str, tuple[str, str, dict[str, str], int, str]] = {
     "another path": ("POST", "/v1/embeddings", {}, 404, "unknown_url"),
     "another method": ("GET", "/v1/chat/completions", {}, 405, "method_not_allowed"),
     "no key": ("POST", "/v1/chat/completions", {"Authorization": ""}, 401, "invalid_api_key"),
-    "a wrong key": (
-        "POST", "/v1/chat/completions", {"Authorization": "Bearer x"}, 401, "invalid_api_key",
-    ),
-    "another scheme": (
-        "POST", "/v1/chat/completions", {"Authorization": "Basic x"}, 401, "invalid_api_key",
-    ),
-    "a wrong key elsewhere": (
-        "GET", "/v1/models", {"Authorization": "Bearer x"}, 401, "invalid_api_key",
-    ),
-    "a wrong key nowhere": ("POST", "/", {"Authorization": "Bearer x"}, 401, "invalid_api_key"),
-}  # fmt: skip
+    "a wrong key": ("GET", "/v1/models", {"Authorization": "Bearer x"}, 401, "invalid_api_key"),
+}
 
 
 def test_a_request_to_elsewhere_or_without_the_key_is_refused():
@@ -247,29 +186,6 @@ def test_a_program_that_fails_ends_its_own_episode(solve, settings, ended, reaso
     assert not [run for run in door().runs.values() if run.program.run is solve]
 
 
-@pytest.mark.parametrize("again_first", [True, False])
-def test_a_request_that_is_sent_again_is_the_same_turn(again_first):
-    is_turn, may_ask = threading.Event(), threading.Event()
-
-    def solve(problem: str, base_url: str, key: str) -> str:
-        with raw_request(base_url, key, json.dumps(chat("writer", problem)).encode()):
-            is_turn.wait(20)
-        may_ask.wait(20)
-        return Client(base_url, key).ask("writer", problem)
-
-    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
-    (entry,) = run.requests
-    is_turn.set()
-    wait_for(lambda: entry.is_left)
-    if again_first:
-        may_ask.set()
-        wait_for(lambda: not entry.is_left)
-    episode.reply("writer_0", "once")
-    may_ask.set()
-    advance(episode)
-    assert (episode.finished().answer, len(episode.turns), run.calls) == ("once", 1, 1)
-
-
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_request_that_is_given_up_before_it_is_a_turn_is_a_turn(repeats):
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -328,17 +244,6 @@ def test_open_requests_are_bounded_together(monkeypatch):
     (episode,) = play_together(workflow)
     assert errors == ["open_requests_too_large"]
     assert (episode.finished().facts["refused"], len(episode.turns)) == (1, 1)
-
-
-def test_a_stream_that_is_not_read_to_its_end():
-    def solve(problem: str, base_url: str, key: str) -> str:
-        body = json.dumps(chat("writer", problem, stream=True)).encode()
-        with raw_request(base_url, key, body) as connection:
-            assert connection.recv(15) == b"HTTP/1.1 200 OK"
-        return "7"
-
-    _, facts = played(solve)
-    assert facts["ended"] == "answer"
 
 
 def test_a_thread_that_a_program_leaves_behind_is_refused():
@@ -431,7 +336,7 @@ def test_an_advance_that_is_cancelled_ends_its_program():
 
 def test_the_door_needs_its_libraries(monkeypatch):
     monkeypatch.setattr(server, "_DOORS", [])
-    monkeypatch.setitem(sys.modules, "flowzoo.envs.door.program_connection", None)
+    monkeypatch.setitem(sys.modules, "flowzoo.envs.door.app", None)
     with pytest.raises(MissingExtraError, match="programs"):
         door()
 
@@ -445,3 +350,167 @@ def test_a_forked_process_has_a_door_of_its_own():
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 99) == b"[True, 'answer']"
+
+
+@pytest.fixture
+def fresh_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door without threads of earlier tests."""
+    monkeypatch.setattr(server, "_DOORS", [])
+
+
+def test_threads_of_hung_functions_are_bounded(monkeypatch, fresh_door):
+    monkeypatch.setattr(launch, "MOST_THREADS", 3)
+    over, started = threading.Event(), []
+
+    def hang(problem: str, base_url: str, key: str) -> str:
+        started.append(threading.current_thread())
+        over.wait(60)
+        return "late"
+
+    hanging = OpenAIProgram(hang, roles="writer", at_once=1, seconds=0.05)
+    try:
+        for _ in range(3):
+            (episode,) = play_together(hanging)
+            assert episode.finished().facts["ended"] == "timeout"
+        for program in (hanging, REVIEWED):  # there is no room for any function
+            (episode,) = play_together(program)
+            facts = episode.finished().facts
+            assert (facts["ended"], facts["failed"]) == ("threads", True)
+            assert "functions of 3 ended episodes are still running" in facts["reason"]
+            assert "use a command, which can be killed" in facts["reason"]
+            assert episode.finished().answer is None
+        command = (sys.executable, "-S", "-c", "print(7)")
+        (episode,) = play_together(OpenAIProgram(command, roles="writer"))
+        assert episode.finished().answer == "7"
+        assert len(started) == 3
+    finally:
+        over.set()
+    for thread in started:
+        thread.join(30)
+    (episode,) = play_together(REVIEWED)
+    assert episode.finished().facts["ended"] == "answer"
+    assert not door().runs
+
+
+def run_of(key: str) -> door_run.ProgramRun:
+    return door().runs[key]
+
+
+def test_bytes_of_requests_that_a_program_sends_together_are_bounded(monkeypatch):
+    monkeypatch.setattr(door_run, "MOST_INCOMING", 1000)
+
+    def solve(problem: str, base_url: str, key: str) -> Any:
+        client, room = Client(base_url, key), run_of(key).room
+        with ExitStack() as stack:
+            for count in (400, 800):
+                stack.enter_context(raw_request(base_url, key, b"x" * 400, 10**6))
+                wait_for(lambda count=count: room.held == count)  # type: ignore[misc]
+            client.send(chat("writer", "x" * 300))
+            status, body = client.receive()
+        wait_for(lambda: room.held == 0)
+        assert (status, body["error"]["code"]) == (429, "too_many_bytes")
+        assert body["error"]["message"].endswith("1,000 bytes together: try again.")
+        return client.ask("writer", problem)
+
+    (episode,) = play_together(OpenAIProgram(solve, roles="writer", at_once=1), reply="7")
+    facts = episode.finished().facts
+    assert (facts["ended"], facts["refused"], facts["refusal"]) == ("answer", 1, "too_many_bytes")
+    assert (episode.finished().answer, len(episode.turns)) == ("7", 1)
+
+
+def test_bytes_that_all_programs_send_together_are_bounded(monkeypatch, fresh_door):
+    monkeypatch.setattr("flowzoo.front.front.MOST_INCOMING", 1000)
+    holds, may_end = threading.Event(), threading.Event()
+
+    def hold(problem: str, base_url: str, key: str) -> str:
+        with raw_request(base_url, key, b"x" * 900, 10**6):
+            wait_for(lambda: run_of(key).room.held == 900)
+            holds.set()
+            assert may_end.wait(60)
+        return "1"
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        assert holds.wait(60)
+        client = Client(base_url, key)
+        client.send(chat("writer", "x" * 300))
+        status, body = client.receive()
+        assert (status, body["error"]["code"]) == (429, "too_many_bytes")
+        may_end.set()
+        with OpenAI(base_url=base_url, api_key=key, max_retries=9) as official:  # comes again
+            reply = official.chat.completions.create(**chat("writer", "x" * 300))
+        return reply.choices[0].message.content or ""
+
+    programs = [OpenAIProgram(run, roles="writer", at_once=1) for run in (hold, solve)]
+    held, refused = play_together(*programs, reply="7")
+    assert (held.finished().answer, refused.finished().answer) == ("1", "7")
+    assert refused.finished().facts["refusal"] == "too_many_bytes"
+
+
+def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
+    over, errors, rooms = threading.Event(), list[bytes](), list[BodyRoom]()
+
+    def hang(problem: str, base_url: str, key: str) -> str:
+        rooms.append(run_of(key).room)
+        with raw_request(base_url, key, b"x" * 5000, 10**6) as connection:
+            answer = b""  # once the episode has ended
+            while not answer.endswith(b"}}"):
+                answer += connection.recv(4096)
+        errors.append(answer)
+        over.set()
+        return "late"
+
+    (episode,) = play_together(OpenAIProgram(hang, roles="writer", at_once=1, seconds=1))
+    assert episode.finished().facts["ended"] == "timeout"
+    assert over.wait(30)
+    assert errors[0].startswith(b"HTTP/1.1 403 ")
+    assert b"episode_ended" in errors[0]
+    wait_for(lambda: rooms[0].held == 0)
+
+
+HOLD = "import os, sys, time; print(7, flush=True); os.fork() or (os.setsid(), time.sleep(600))"
+LATE = "import os, sys, time; os.fork() or (os.setsid(), time.sleep(600)); time.sleep(600)"
+KEYS = """
+import glob, os, time
+def keys():
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            words = open(path, "rb").read().split(b"\\0")
+        except OSError:
+            continue
+        yield from (word for word in words if word.startswith(b"OPENAI_API_KEY=flowzoo-"))
+end, found = time.monotonic() + 4, set()
+while time.monotonic() < end:
+    found |= {*keys()}
+print(len(found))
+"""
+
+
+def command(source: str, *words: str) -> OpenAIProgram:
+    return OpenAIProgram((sys.executable, "-S", "-c", source, *words), roles="writer", seconds=20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_an_answer_counts_although_a_daemon_holds_the_output():
+    token, start = secrets.token_hex(8), time.monotonic()
+    (episode,) = play_together(command(HOLD, token))
+    record = episode.finished()
+    assert (record.answer, record.facts["ended"]) == ("7", "answer")
+    assert time.monotonic() - start < 15
+    assert not commands_with(token)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_daemon_ends_with_its_episode():
+    token = secrets.token_hex(8)
+    workflow = OpenAIProgram((sys.executable, "-S", "-c", LATE, token), roles="writer", seconds=1.0)
+    (episode,) = play_together(workflow)
+    assert episode.finished().facts["ended"] == "timeout"
+    wait_for(lambda: not commands_with(token))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_command_does_not_see_the_keys_of_others():
+    workflow = command(KEYS)
+    if play_together(command("import os; print(os.getpid())"))[0].finished().answer != "2":
+        pytest.skip("this machine allows no namespaces")
+    assert [episode.finished().answer for episode in play_together(workflow, workflow)] == ["1"] * 2

@@ -265,8 +265,3 @@ def test_a_run_that_cannot_be_forked_ends_alone(monkeypatch):
 def test_arguments_that_a_function_takes(function, count):
     run = ProgramRun(OpenAIProgram(function, roles="writer").program, "1+1")
     assert arguments(function, run, "URL") == ["1+1", "URL", run.key][:count]
-
-
-def test_a_function_object_may_leave_out_arguments():
-    (episode,) = played(OpenAIProgram(lambda problem: "7", roles="writer"), 1)
-    assert episode.finished().answer == "7"

@@ -13,6 +13,7 @@ from flowzoo.envs import Episode, make_env
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance, check_workflow
 from flowzoo.envs.testing.workflow_checks import check_forks
+from tests.envs.playing import opened
 
 ADD = {
     "type": "object",
@@ -243,8 +244,7 @@ def test_rollouts_show_tools_to_policies_and_record_them():
 
 
 def test_it_is_an_environment_with_tools_in_its_observations():
-    env = make_env(USING)
-    env.reset(seed=0)
+    env = opened(make_env(USING))
     assert env.observation_space("writer_0").contains(env.observe("writer_0"))
     assert env.observe("writer_0")["tools"] == [tool()]
     env.step(CALL)

@@ -1,34 +1,51 @@
-"""The sans-I/O core: rules 4, 6 and 9 of the design's core document."""
+"""Episodes: replies, phases, forks, limits of calls, and errors that name what failed."""
 
+import asyncio
+import importlib
 import itertools
 import json
 import pickle
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pettingzoo
 import pytest
 
+from flowzoo.agents import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.rollout.joint import JointRollout
+from flowzoo.agents.rollout.tree import TreeRollout
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.preflight import with_prompts
+from flowzoo.cli import main
 from flowzoo.envs import (
     Ask,
     Episode,
     EquivalenceClasses,
     Grade,
     GradeResult,
+    InterimScore,
     Outcome,
     RoleScore,
     Run,
     Workflow,
+    WorkflowError,
+    make_env,
+    make_workflow,
 )
-from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.episode.faults import WorkflowError
+from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance, check_workflow, play_out
-from flowzoo.errors import UsageError
-from tests.envs.playing import echo, start, toy
+from flowzoo.errors import TaskError, UsageError
+from tests.envs.playing import echo, opened, start, toy
 
 
 def test_effects_may_come_before_the_first_ask_and_in_parallel():
@@ -192,14 +209,6 @@ def phase(self, problem):
     return Outcome(score=1.0)
 
 
-def test_all_prompts_of_a_phase_are_open_at_its_start():
-    assert [turn.messages[0]["content"] for turn in start(phase).waiting] == [
-        "draft 0",
-        "draft 1",
-        "draft 2",
-    ]
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_replies_out_of_order_are_committed_in_slot_order(order):
     episode = start(phase)
@@ -326,22 +335,6 @@ def test_a_fact_that_is_no_plain_value_is_named(fact, kind):
         start(play).reply("writer_0", "x")
 
 
-class OddFact(Workflow):
-    """A workflow that states something that cannot be saved."""
-
-    name = "odd_fact_v0"
-    roles: ClassVar[dict[str, int]] = {"writer": 1}
-
-    def play(self, problem):
-        yield Ask("writer_0", "write")
-        return Outcome(score=1.0, facts={"x": object()})
-
-
-def test_the_conformance_suite_names_such_a_fact():
-    with pytest.raises(AssertionError, match=r"the fact 'x' .* type object: facts are plain"):
-        check_workflow(make_workflow(OddFact))
-
-
 @dataclass
 class Point:
     x: int
@@ -434,17 +427,6 @@ def test_programs_are_run_only_where_the_workflow_says_so():
         check_workflow(workflow)
 
 
-def test_a_reward_of_ones_own_is_a_finite_number():
-    workflow = make_workflow("single_v0", episode_reward=lambda episode: float("nan"))
-    episode = Episode(workflow, workflow.task.problem(0))
-    episode.reply("generator_0", "x")
-    advance(episode)
-    with pytest.raises(
-        UsageError, match=r"episode_reward .*<lambda> must return a finite number, got nan"
-    ):
-        record(episode)
-
-
 class Marked(Workflow):
     """Only to show that a workflow without a script says so."""
 
@@ -457,3 +439,257 @@ def test_a_workflow_without_a_script_says_so():
     problem = replace(workflow.task.problem(0))
     with pytest.raises((WorkflowError, NotImplementedError), match=r"must define play\(\)"):
         Episode(workflow, problem)
+
+
+CALLS = r"test_episode\.py, line \d+.*: Endless\.play\(\) has made {} calls and did not end.*max_ca"
+
+
+@dataclass(frozen=True)
+class Endless(Workflow):
+    """Asks two agents for ever."""
+
+    name: ClassVar[str] = "endless_v0"
+    roles: ClassVar[Mapping[str, int]] = {"writer": 2}
+
+    def play(self, problem: Any) -> Any:
+        while True:
+            drafts = yield [Ask(f"writer_{slot}", problem.text) for slot in range(2)]
+            yield Grade(None)
+            yield InterimScore(0.5)
+            yield RoleScore(drafts[0], 0.0)
+
+
+@dataclass(frozen=True)
+class Unasked(Endless):
+    """Asks once, then yields something else for ever."""
+
+    item: Callable[[Any], Any] = lambda reply: Grade("3")
+
+    def play(self, problem: Any) -> Any:
+        reply = yield Ask("writer_0", problem.text)
+        while True:
+            yield self.item(reply)
+
+
+@dataclass(frozen=True)
+class Crowd(Endless):
+    """Asks a hundred and fifty agents seven times."""
+
+    roles: ClassVar[Mapping[str, int]] = {"writer": 150}
+
+    def play(self, problem: Any) -> Any:
+        for _ in range(7):
+            yield [Ask(f"writer_{slot}", problem.text) for slot in range(150)]
+        return Outcome(score=1.0)
+
+
+def play_env(workflow: Workflow) -> None:
+    env = opened(make_env(workflow))
+    for _ in env.agent_iter(10_000):
+        env.step("no")
+
+
+def play_solo(workflow: Workflow) -> None:
+    env = opened(SoloEnv(workflow, role="writer", others=lambda role, messages: "no"))
+    for _ in range(10_000):
+        env.step("no")
+
+
+def play_awaited(workflow: Workflow) -> None:
+    async def steps() -> None:
+        env = WorkflowEnv(workflow)
+        await env.areset(seed=0)
+        while env.agents:
+            await env.astep("no")
+
+    asyncio.run(steps())
+
+
+def sampled(sampler: Callable[..., Any]) -> Callable[[Workflow], None]:
+    def play(workflow: Workflow) -> None:
+        policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+        sampler(workflow, policy_map).sample([EpisodeJob(workflow.task.problem(0))])
+
+    return play
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        lambda workflow: play_out(Episode(workflow, workflow.task.problem(0))),
+        play_env, play_solo, play_awaited, check_workflow,
+        sampled(Rollout), sampled(TreeRollout), sampled(JointRollout),
+    ],
+    ids=["episode", "aec", "solo", "astep", "check_workflow", "rollout", "tree", "joint"],
+)  # fmt: skip
+def test_a_script_that_asks_for_ever_is_stopped(play):
+    failure = AssertionError if play is check_workflow else WorkflowError
+    with pytest.raises(failure, match=CALLS.format(20)):
+        play(make_workflow(Endless, max_calls=20))
+
+
+def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls():
+    with pytest.raises(WorkflowError, match=CALLS.format("1,000")):
+        play_out(Episode(make_workflow(Endless), make_workflow(Endless).task.problem(0)))
+    crowd = make_workflow(Crowd)
+    assert len(play_out(Episode(crowd, crowd.task.problem(0))).turns) == 1_050
+    with pytest.raises(UsageError, match="max_calls: expected a whole number of at least 1"):
+        make_workflow(Endless, max_calls=0)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [lambda reply: Grade("3"), lambda reply: [Grade("3")], lambda reply: InterimScore(1.0)],
+    ids=["effect", "effects", "interim"],
+)
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_script_that_asks_no_more_is_stopped(item, limit):
+    workflow = make_workflow(Unasked, item=item, max_calls=limit)
+    message = r"line \d+.*Unasked\.play\(\) has yielded 1,000 effects or notes since its last call"
+    with pytest.raises(WorkflowError, match=message):
+        play_out(Episode(workflow, workflow.task.problem(0)))
+
+
+def test_as_many_calls_as_allowed_are_made_and_replayed():
+    workflow = make_workflow("voting_v0", max_calls=4)
+    episode = play_out(Episode(workflow, workflow.task.problem(0)))
+    assert len(episode.turns) == 4
+    assert episode.done
+    assert pickle.loads(pickle.dumps(episode)).done
+    few = make_workflow("voting_v0", max_calls=3)
+    with pytest.raises(WorkflowError, match="has made 3 calls and did not end"):
+        play_out(Episode(few, few.task.problem(0)))
+
+
+def test_the_limit_changes_nothing_of_an_episode_that_ends():
+    plain, limited = make_workflow("voting_v0"), make_workflow("voting_v0", max_calls=9)
+    assert plain.spec_digest == limited.spec_digest
+
+
+def test_beside_max_cycles_only_a_limit_that_was_set_holds():
+    def played(**options: Any) -> Episode:
+        workflow = make_workflow(Endless, **options)
+        return play_out(Episode(workflow, workflow.task.problem(0), max_cycles=600))
+
+    episode = played()
+    assert (len(episode.turns), episode.truncated) == (1_200, True)
+    with pytest.raises(WorkflowError, match=CALLS.format(30)):
+        played(max_calls=30)
+
+
+def test_it_is_an_argument_of_environments_and_of_commands(capsys):
+    assert (
+        pettingzoo.make("aec", "flowzoo/voting-v0", max_calls=7).unwrapped.workflow.max_calls == 7
+    )
+    assert with_prompts(TrainConfig(max_calls=7))[0].max_calls == 7
+    with pytest.raises(UsageError, match="--max-calls and --options give 'max_calls' twice"):
+        with_prompts(TrainConfig(max_calls=7, options=("max_calls=8",)))[0]
+    name = f"{__file__}:Endless"
+    for command in ("play", "eval"):
+        arguments = [command, name, "--policy", "scripted:0.5", "--n", "1", "--max-calls", "6"]
+        assert main(arguments) == 2
+        message = capsys.readouterr().err
+        assert "Endless.play() has made 6 calls and did not end" in " ".join(message.split())
+
+
+SOURCE = '''
+from typing import ClassVar
+
+from flowzoo.envs import Ask, Judge, Outcome, Tool, UseTool, Workflow
+from flowzoo.envs.tools import call_text
+
+SIZE = Tool("size", "The size.", {"type": "object", "properties": {}})
+
+
+class Sized:
+    def use(self, calls):
+        return ANSWER
+
+
+class Own(Workflow):
+    """A solver uses a tool, and a writer is judged."""
+
+    name = "own_v0"
+    roles: ClassVar = {"writer": 1, "solver": 1}
+    tool_roles: ClassVar = ("solver",)
+    asks_judge: ClassVar = JUDGES
+
+    def play(self, problem):
+        text = yield Ask("writer_0", "Write.")
+        if JUDGES:
+            yield Judge(text, "Good?")
+        reply = yield Ask("solver_0", "What size?", tools=(SIZE,))
+        yield UseTool(reply.tool_calls[0], Sized())
+        return Outcome(score=1.0)
+
+    def expert(self, role, messages, problem, rng, right):
+        return call_text('{"name": "size", "arguments": {}}') if role == "solver" else "A text."
+'''
+NO_SIZE = "[str(1 // 0)]"
+
+
+def written(folder: Path, answer: str = NO_SIZE, *, judges: bool = False) -> Path:
+    path = folder / "own_tools.py"
+    source = SOURCE.replace("ANSWER", answer).replace("JUDGES", str(judges))
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`make(...)`: an environment of `Own`, after the writer's reply."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(answer: str = NO_SIZE, judge: Any = None) -> Any:
+        written(tmp_path, answer, judges=judge is not None)
+        sys.modules.pop("own_tools", None)
+        importlib.invalidate_caches()
+        env = opened(make_env(importlib.import_module("own_tools").Own, judge=judge))
+        return env
+
+    yield load
+    sys.modules.pop("own_tools", None)
+
+
+CALL = '<tool_call>{"name": "size", "arguments": {}}</tool_call>'
+
+
+def test_an_error_of_a_tool_is_named(make):
+    env = make()
+    env.step("A text.")
+    named = (
+        r"tool size of problem math/train/0/\S+ \(own_v0, solver_0\) raised ZeroDivisionError: "
+        r".* \(own_tools.py, line 12\)"
+    )
+    with pytest.raises(TaskError, match=named):
+        env.step(CALL)
+
+
+@pytest.mark.parametrize("answer", ["[]", "[7]", "['a', 'b']"])
+def test_a_tool_that_answers_otherwise_is_named(answer, make):
+    env = make(answer)
+    env.step("A text.")
+    with pytest.raises(UsageError, match=r"tool size of .* \(own_v0, solver_0\): `use` of"):
+        env.step(CALL)
+
+
+def test_an_error_of_a_judge_is_named(make):
+    def judge(messages: Any) -> str:
+        raise KeyError("verdict")
+
+    named = (
+        r"the judge of problem math/train/0/\S+ \(own_v0, writer_0\) raised KeyError.*\.py, line"
+    )
+    with pytest.raises(TaskError, match=named):
+        make(judge=judge).step("A text.")
+    with pytest.raises(UsageError, match=r"\(own_v0, writer_0\): `judge` must return a str"):
+        make(judge=lambda messages: 1.0).step("A text.")
+
+
+def test_a_command_prints_one_line(tmp_path, capsys):
+    path = written(tmp_path)
+    assert main(["eval", f"{path}:Own", "--policy", "scripted:1", "--n", "2"]) != 0
+    said = capsys.readouterr().err
+    assert "(own_v0, solver_0) raised ZeroDivisionError" in said
+    assert "Traceback" not in said

@@ -1,7 +1,8 @@
-"""AEC environments of others as workflows: turns, pay, scores, mistakes."""
+"""AEC environments of others as workflows."""
 
 import itertools
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -445,3 +446,21 @@ def test_episodes_that_are_all_cut_off_raise_an_alarm(maker, options, remedy):
         row = {"step": 4, **role_metrics(records, prefix)}
         found = [one.text for one in silences([row], {"env": "x.py:make"})]
         assert found == texts
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def played(file: Path) -> EpisodeRecord:
+    """An episode of the environment in `file` in which free cells are taken in their order."""
+    workflow = make_aec_workflow(f"{file}:make", illegal="end")
+    episode = Episode(workflow, workflow.task.problem(0), "0")
+    return record(finish(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"]))))
+
+
+def test_the_example_of_the_page_plays_to_its_end():
+    pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
+    example = played(ROOT / "examples" / "tictactoe.py")
+    assert 3 <= len(example.calls) <= 5
+    assert abs(example.returns["player_1"]) == 1
+    assert example.facts["illegal"] == 0

@@ -22,6 +22,7 @@ from flowzoo.envs.records import SampledReply
 from flowzoo.envs.testing import advance, check_workflow
 from flowzoo.envs.testing.workflow_checks import check_api, check_forks, check_seeds
 from flowzoo.errors import DivergedError, UsageError
+from tests.envs.playing import opened
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ async def by_client(problem: str, base_url: str, key: str) -> str:
 
 def test_the_official_client_reads_replies_streams_models_and_token_counts():
     pytest.importorskip("openai")
-    env = make_env(OpenAIProgram(by_client, roles="writer", at_once=1))
-    env.reset(seed=0)
+    env = opened(make_env(OpenAIProgram(by_client, roles="writer", at_once=1)))
     assert env.observe("writer_0")["messages"][0] == {"role": "system", "content": "Solve."}
     reply = SampledReply(
         "<think>x</think>one STOP two",

@@ -1,6 +1,7 @@
-"""A seat for TRL without TRL: what it is shown, answered and paid is what a rollout of ours has."""
+"""Workflows in TRL: a seat of its trainer, and rollouts for it."""
 
 import pickle
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,10 +11,11 @@ from policies import Replies
 
 from flowzoo.adapters.outside import policies_of
 from flowzoo.adapters.trl_spec import SeatError, TRLSpec, WorkflowToolSeat, workflow_reward
+from flowzoo.adapters.trl_worker import TRLRolloutWorker
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow
+from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow, make_workflow
 from flowzoo.envs.script import Script
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
@@ -202,3 +204,16 @@ def test_what_cannot_be_played_is_said():
 def test_tools_that_the_model_would_not_see_are_an_error():
     with pytest.raises(UsageError, match="reasoner_python_v0 offers tools to reasoner"):
         assert TRLSpec("reasoner_python", "reasoner", problems=1).rows
+
+
+def test_another_layout_of_trl_is_said(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        monkeypatch.delitem(sys.modules, name)
+    package = tmp_path / "trl" / "experimental" / "async_grpo"
+    package.mkdir(parents=True)
+    (tmp_path / "trl" / "__init__.py").write_text('__version__ = "1.18.0"\n', "utf-8")
+    (package / "__init__.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workflow = make_workflow("voting")
+    with pytest.raises(UsageError, match=r"trl 1\.18\.0 has no .* pip install 'trl==1\.16\.0'"):
+        TRLRolloutWorker(workflow, ScriptedPolicy(workflow, 1))
