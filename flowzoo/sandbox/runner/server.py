@@ -212,20 +212,6 @@ COMMON = (
     "typing",
 )  # fmt: skip
 
-# Code for which the compiler and the interpreter fill their caches.
-_SAMPLE = """
-import sys
-class Sample:
-    def method(self, x: int = 1, *args, **kwargs) -> list:
-        return [f"{i:3}" for i in range(x) if i % 2 == 0]
-def loop(n):
-    while n > 0:
-        n -= 1
-        try: assert {n: (n, -n)}[n][0] < 0
-        except (AssertionError, KeyError) as error: continue
-    return lambda x: x ** 2 // 3
-loop(3)(4), Sample().method(3)
-"""
 _ROUNDS = 12  # the interpreter specializes code after eight runs
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""
@@ -247,10 +233,9 @@ sys.stdout.write("done\\n")
 
 
 def warm_up(own_modules: set[str]) -> list[str]:
-    """Import, compile once and unload the runner's modules; return the programs' module path."""
+    """Import what is common, unload the runner's modules; return the programs' module path."""
     for name in COMMON:
         importlib.import_module(name)
-    exec(compile(_SAMPLE, "<warm>", "exec"), {})
     path = sys.path[1:]
     for name in own_modules:
         sys.modules.pop(name, None)
