@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from flowzoo.extras import remedy
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.box import Box, start_box
-from flowzoo.sandbox.box.engine import Opener, ProgramBatch, SandboxEngine, SandboxError, follow
+from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError, follow
 from flowzoo.sandbox.box.job import (
     ProgramJob,
     digest,
@@ -56,30 +57,26 @@ def make_backend(
     return backend_class(**spec.arguments, **options, packages=packages)
 
 
-def make_opener(
-    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...] = ()
-) -> Opener:
-    """Make the function that opens the backend; it has succeeded when a first box is ready."""
-
-    async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
-        refusals = []
-        for tier in PREFERENCE if name == AUTO else [name]:
-            backend = None
-            try:
-                backend = make_backend(tier, options, packages)
-                box = await start_box(backend, boxes, once=True)
-            except BaseException as error:
-                if backend is not None:
-                    backend.close()
-                if isinstance(error, UsageError) or not isinstance(error, FlowzooError):
-                    raise
-                refusals.append(f"{tier}: {str(error).rstrip('.')}")
-                continue
-            _log_trust(backend, refusals)
-            return backend, box
-        raise UsageError(_describe_refusals(name, refusals))
-
-    return open_backend
+async def open_backend(
+    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...], boxes: set[Box]
+) -> tuple[Backend, Box]:
+    """Open the backend; it works when a first box is ready."""
+    refusals = []
+    for tier in PREFERENCE if name == AUTO else [name]:
+        backend = None
+        try:
+            backend = make_backend(tier, options, packages)
+            box = await start_box(backend, boxes, once=True)
+        except BaseException as error:
+            if backend is not None:
+                backend.close()
+            if isinstance(error, UsageError) or not isinstance(error, FlowzooError):
+                raise
+            refusals.append(f"{tier}: {str(error).rstrip('.')}")
+            continue
+        _log_trust(backend, refusals)
+        return backend, box
+    raise UsageError(_describe_refusals(name, refusals))
 
 
 def _describe_refusals(name: SandboxName, refusals: list[str]) -> str:
@@ -307,7 +304,7 @@ class Sandbox:
             if self._engine is None or self._engine.ended:
                 if self._finalizer is not None:
                     self._finalizer.detach()
-                opener = make_opener(self.backend, self._options, self.packages)
+                opener = partial(open_backend, self.backend, self._options, self.packages)
                 self._engine = SandboxEngine(opener, self.workers)
                 # Also runs at interpreter exit. It references the engine, not the sandbox.
                 self._finalizer = weakref.finalize(self, self._engine.close)
@@ -360,7 +357,9 @@ def rounds(
         return
     keys = cache_keys(works, tests, stop)
     for once in (True, False):
-        _recall(cache, keys, verdicts)
+        for row, key in enumerate(keys):
+            if row not in verdicts and (cached := cache.get(key)) is not None:
+                verdicts[row] = cached
         todo = [work for work in works if work.row not in verdicts]
         if once:
             todo = list({keys[work.row]: work for work in reversed(todo)}.values())[::-1]
@@ -386,12 +385,6 @@ def finish(
         "check`, or pass on_error='verdict' and do not score such programs",
         tuple(verdicts),
     )
-
-
-def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
-    for row, key in enumerate(keys):
-        if row not in verdicts and (cached := cache.get(key)) is not None:
-            verdicts[row] = cached
 
 
 def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:

@@ -50,6 +50,7 @@ def rows(name: str) -> list[tuple[Any, Any, Compare, bool]]:
         ("\udcff", "\udcff", EXACT, False),
         ("\ud800", "\ud800", NUMBER, False),
         ("9" * 5000, "9" * 4999 + "8", NUMBER, False),
+        ("+" + "9" * 5000, "9" * 5000, NUMBER, True),
         ("0" * 5000 + "9", "9", NUMBER, False),
     ],
 )

@@ -59,7 +59,7 @@ class BoxServer:
             raise OSError(
                 f"mode {self.mode.name} needs a separate container: start it as process 1 of one"
             )
-        if self.plan.proc is None and sys.platform == "linux":
+        if self.plan.proc is None:
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         import_packages(self._packages)
@@ -92,10 +92,9 @@ class BoxServer:
             return zygote
         jobs[0].close()
         control[0].close()
-        if sys.platform == "linux":
-            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-            # Orphans of a program become children of this process.
-            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # Orphans of a program become children of this process.
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         if self.plan.user is not None:
             os.setgroups([])
         os.umask(0o022)
