@@ -3,12 +3,10 @@
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import Compare
 
 WHOLE: Final = 2.0**53  # doubles represent all integers up to here
@@ -32,26 +30,14 @@ NEAR_WHOLE: Final = 1e-3  # most relative tolerance around an integer
 _NUMBER: Final = re.compile(rb"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
-def texts_match(
-    outputs: Sequence[str | bytes], expected: Sequence[str], rules: Sequence[Compare]
-) -> list[bool]:
-    """Compare each output with its expected text."""
-    if not len(outputs) == len(expected) == len(rules):
-        raise UsageError(
-            "expected equal numbers of outputs, expected texts and rules; got "
-            f"{len(outputs)}, {len(expected)} and {len(rules)}"
-        )
-    rows = zip(map(_utf8, outputs), map(_utf8, expected), rules, strict=True)
-    return [text_matches(*row) for row in rows]
-
-
-def text_matches(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    """Compare one output with its expected text; None, no UTF-8, matches nothing."""
-    if output is None or expected is None:
+def text_matches(output: str | bytes, expected: str, rule: Compare) -> bool:
+    """Compare one output with its expected text."""
+    given, target = _utf8(output), _utf8(expected)
+    if given is None or target is None:
         return False
     if rule.mode == "exact":
-        return output == expected
-    tokens, targets = output.split(), expected.split()
+        return given == target
+    tokens, targets = given.split(), target.split()
     if rule.mode == "tokens" or len(tokens) != len(targets):
         return tokens == targets
     return all(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from flowzoo.sandbox.compare import texts_match, values_match
+from flowzoo.sandbox.compare import text_matches, values_match
 from flowzoo.sandbox.program import CallTest, Case, Status, StdinTest, Verdict
 from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import Frame, FrameError
@@ -73,21 +73,13 @@ def read_outcome(frame: Frame) -> CaseOutcome:
     )
 
 
-def judge_stdin(outcomes: Sequence[CaseOutcome], tests: Sequence[StdinTest]) -> list[Case]:
-    """Cases of a program that reads stdin and prints; all texts are compared in one batch."""
-    rows = [row for row, outcome in enumerate(outcomes) if is_clean_exit(outcome)]
-    matches = texts_match(
-        [outcomes[row].output for row in rows],
-        [tests[row].expected for row in rows],
-        [tests[row].compare for row in rows],
-    )
-    match = dict(zip(rows, matches, strict=True))
-    return [
-        _case(outcome, "AC" if match[row] else "WA", "", show_text(outcome.output))
-        if row in match
-        else fault(outcome, show_text(outcome.output))
-        for row, outcome in enumerate(outcomes)
-    ]
+def judge_stdin(outcome: CaseOutcome, test: StdinTest) -> Case:
+    """The case of a program that reads stdin and prints."""
+    output = show_text(outcome.output)
+    if outcome.name != "exited" or outcome.code:
+        return fault(outcome, output)
+    matches = text_matches(outcome.output, test.expected, test.compare)
+    return _case(outcome, "AC" if matches else "WA", "", output)
 
 
 def judge_call(outcome: CaseOutcome, test: CallTest) -> Case:
@@ -171,11 +163,6 @@ def settle(
         status = "SE"
     judged = cases[: first + 1] if stop and first is not None else cases
     return Verdict(status, tuple(judged), total, tier, facts)
-
-
-def is_clean_exit(outcome: CaseOutcome) -> bool:
-    """True if the program ended by itself with code 0."""
-    return outcome.name == "exited" and outcome.code == 0
 
 
 def show_text(output: bytes) -> str:

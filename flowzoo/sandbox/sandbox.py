@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from flowzoo.extras import remedy
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.backends import Backend
 from flowzoo.sandbox.box.box import Box, start_box
-from flowzoo.sandbox.box.engine import Opener, ProgramBatch, SandboxEngine, SandboxError, follow
+from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError, follow
 from flowzoo.sandbox.box.job import (
     ProgramJob,
     digest,
@@ -56,30 +57,26 @@ def make_backend(
     return backend_class(**spec.arguments, **options, packages=packages)
 
 
-def make_opener(
-    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...] = ()
-) -> Opener:
-    """Make the function that opens the backend; it has succeeded when a first box is ready."""
-
-    async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
-        refusals = []
-        for tier in PREFERENCE if name == AUTO else [name]:
-            backend = None
-            try:
-                backend = make_backend(tier, options, packages)
-                box = await start_box(backend, boxes, once=True)
-            except BaseException as error:
-                if backend is not None:
-                    backend.close()
-                if isinstance(error, UsageError) or not isinstance(error, FlowzooError):
-                    raise
-                refusals.append(f"{tier}: {str(error).rstrip('.')}")
-                continue
-            _log_trust(backend, refusals)
-            return backend, box
-        raise UsageError(_describe_refusals(name, refusals))
-
-    return open_backend
+async def open_backend(
+    name: SandboxName, options: Mapping[str, object], packages: tuple[str, ...], boxes: set[Box]
+) -> tuple[Backend, Box]:
+    """Open the backend; it works when a first box is ready."""
+    refusals = []
+    for tier in PREFERENCE if name == AUTO else [name]:
+        backend = None
+        try:
+            backend = make_backend(tier, options, packages)
+            box = await start_box(backend, boxes, once=True)
+        except BaseException as error:
+            if backend is not None:
+                backend.close()
+            if isinstance(error, UsageError) or not isinstance(error, FlowzooError):
+                raise
+            refusals.append(f"{tier}: {str(error).rstrip('.')}")
+            continue
+        _log_trust(backend, refusals)
+        return backend, box
+    raise UsageError(_describe_refusals(name, refusals))
 
 
 def _describe_refusals(name: SandboxName, refusals: list[str]) -> str:
@@ -105,7 +102,6 @@ def _log_trust(backend: Backend, refusals: list[str]) -> None:
 
 # Boxes per usable core: with timeouts, most boxes wait for a clock, not for a core.
 PER_CORE = 4
-RECYCLE_AFTER = 1000
 
 OnError = Literal["raise", "verdict"]
 
@@ -151,7 +147,6 @@ class Sandbox:
             need as many additional boxes for the tests' code.
         cache: most cached verdicts, keyed by program, tests and limits; only for deterministic
             programs, since a random program may get different verdicts.
-        recycle_after: number of programs after which a box is replaced.
         options: options of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
             backend="docker".
         packages: packages that programs and tests may import in addition to the standard library;
@@ -167,7 +162,6 @@ class Sandbox:
         backend: SandboxName = "auto",
         workers: int | None = None,
         cache: int = 0,
-        recycle_after: int = RECYCLE_AFTER,
         options: Mapping[str, object] | None = None,
         packages: Sequence[str] = (),
     ) -> None:
@@ -178,16 +172,15 @@ class Sandbox:
                 repr(spec_row.name) for spec_row in BACKENDS.values() if spec_row.options
             )
             raise UsageError(f"options are for backend={names}, not for {backend!r}")
-        if (workers is not None and workers < 1) or recycle_after < 1 or cache < 0:
+        if (workers is not None and workers < 1) or cache < 0:
             raise UsageError(
-                "workers and recycle_after must be at least 1 and cache at least 0; got "
-                f"workers={workers}, recycle_after={recycle_after}, cache={cache}"
+                "workers must be at least 1 and cache at least 0; got "
+                f"workers={workers}, cache={cache}"
             )
         self.backend: SandboxName = backend
         self.workers = PER_CORE * usable_cores() if workers is None else workers
         self.closed = False
         self._options = dict(options or {})
-        self._recycle_after = recycle_after
         self._cache = VerdictCache(cache) if cache else None
         self._engine: SandboxEngine | None = None
         self._finalizer: weakref.finalize | None = None
@@ -284,12 +277,8 @@ class Sandbox:
         pids = [getattr(box.wire, "pid", None) for box in engine.boxes()]
         return [pid for pid in pids if pid is not None]
 
-    async def close(self) -> None:
-        """End all boxes; running batches raise SandboxError. A second call is a no-op."""
-        await asyncio.to_thread(self.close_sync)
-
     def close_sync(self) -> None:
-        """Blocking version of `close`."""
+        """End all boxes; running batches raise SandboxError. A second call is a no-op."""
         with self._lock:
             self.closed = True
             engine, self._engine = self._engine, None
@@ -301,12 +290,6 @@ class Sandbox:
 
     def __exit__(self, *exc: object) -> None:
         self.close_sync()
-
-    async def __aenter__(self) -> "Sandbox":
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     def _submit(self, batch: ProgramBatch) -> None:
         while not self._running().submit(batch):
@@ -321,8 +304,8 @@ class Sandbox:
             if self._engine is None or self._engine.ended:
                 if self._finalizer is not None:
                     self._finalizer.detach()
-                opener = make_opener(self.backend, self._options, self.packages)
-                self._engine = SandboxEngine(opener, self.workers, self._recycle_after)
+                opener = partial(open_backend, self.backend, self._options, self.packages)
+                self._engine = SandboxEngine(opener, self.workers)
                 # Also runs at interpreter exit. It references the engine, not the sandbox.
                 self._finalizer = weakref.finalize(self, self._engine.close)
             return self._engine
@@ -374,7 +357,9 @@ def rounds(
         return
     keys = cache_keys(works, tests, stop)
     for once in (True, False):
-        _recall(cache, keys, verdicts)
+        for row, key in enumerate(keys):
+            if row not in verdicts and (cached := cache.get(key)) is not None:
+                verdicts[row] = cached
         todo = [work for work in works if work.row not in verdicts]
         if once:
             todo = list({keys[work.row]: work for work in reversed(todo)}.values())[::-1]
@@ -400,12 +385,6 @@ def finish(
         "check`, or pass on_error='verdict' and do not score such programs",
         tuple(verdicts),
     )
-
-
-def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
-    for row, key in enumerate(keys):
-        if row not in verdicts and (cached := cache.get(key)) is not None:
-            verdicts[row] = cached
 
 
 def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:
@@ -435,14 +414,11 @@ def shared_sandbox(
     backend: SandboxName = "auto",
     workers: int | None = None,
     cache: int = 0,
-    recycle_after: int = RECYCLE_AFTER,
-    options: Mapping[str, object] | None = None,
     packages: Sequence[str] = (),
 ) -> Sandbox:
     """Return the shared sandbox of this process with these settings, closed at exit."""
-    fresh = Sandbox(backend, workers, cache, recycle_after, options, packages)
-    given = repr(sorted((options or {}).items()))
-    key = backend, fresh.workers, cache, recycle_after, given, fresh.packages
+    fresh = Sandbox(backend, workers, cache, packages=packages)
+    key = backend, fresh.workers, cache, fresh.packages
     with _shared_lock:
         sandbox = _shared.get(key)
         if sandbox is None or sandbox.closed:

@@ -4,23 +4,21 @@ Installed packages add to `BACKENDS` by entry points of the group `flowzoo.sandb
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import platform
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from flowzoo.errors import UsageError, errno_of, need_module, unknown
 from flowzoo.extras import is_installed, remedy
 from flowzoo.functions import load_named
 from flowzoo.permission import PERMISSION
 from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
+from flowzoo.sandbox.runner.linux import landlock_abi
 
 SandboxName = str  # name of a backend, or `auto`: the best available one, never `unsafe`
 AUTO = "auto"
@@ -28,9 +26,6 @@ NO_SANDBOX = "none: this machine cannot confine programs, so untrusted code is n
 
 USUAL_HOST = "unix:///var/run/docker.sock"
 PING_TIMEOUT = 2  # seconds to wait for the container engine; a running one needs milliseconds
-
-_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture of Python 3.11
-_LANDLOCK_VERSION_FLAG = 1
 
 # Runs in a child process: unshare cannot be undone. With NEWUSER the process is root in a user
 # namespace. The mount is part of the test because Ubuntu 24.04 grants an unprivileged user the
@@ -203,16 +198,9 @@ def engine_host() -> str:
 
 
 def probe_docker() -> TierCheck:
-    """Ping the engine at `DOCKER_HOST` (default: the usual socket). Never raises.
-
-    The sandbox also needs the Python module `docker`.
-    """
+    """Ping the engine at `DOCKER_HOST` (default: the usual socket). Never raises."""
     if not is_installed("docker"):
-        check = ping_engine(engine_host())
-        if not check.ok:
-            return check
-        missing = f"the module `docker` is missing: {remedy('docker')}"
-        return TierCheck(False, f"{check.detail}, but {missing}")
+        return TierCheck(False, f"the module `docker` is missing: {remedy('docker')}")
     import docker
 
     try:
@@ -226,30 +214,6 @@ def probe_docker() -> TierCheck:
         code = errno_of(error)
         reason = _one_line(error) if code is None else os.strerror(code)
         return TierCheck(False, f"no engine at {engine_host()}: {reason}")
-
-
-def ping_engine(host: str, timeout: float = PING_TIMEOUT) -> TierCheck:
-    """`GET /_ping` over the unix or TCP socket of `host`, without the Python client."""
-    url = urlsplit(host)
-    import http.client  # with what it needs as long as all of the above
-
-    if url.scheme not in {"unix", "tcp", "http"}:
-        return TierCheck(False, f"{url.scheme or host}: needs `docker`: {remedy('docker')}")
-    try:
-        connection = http.client.HTTPConnection(
-            url.hostname or "localhost", url.port or 2375, timeout=timeout
-        )
-        if url.scheme == "unix":
-            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.sock.settimeout(timeout)
-            connection.sock.connect(url.path)
-        with contextlib.closing(connection):
-            connection.request("GET", "/_ping")
-            answer = connection.getresponse()
-            answer.read()
-            return TierCheck(answer.status == 200, f"engine at {host} answered {answer.status}")
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return TierCheck(False, f"no engine at {host}: {_one_line(error)}")
 
 
 def probe_namespaces() -> TierCheck:
@@ -269,19 +233,6 @@ def probe_namespaces() -> TierCheck:
             return TierCheck(True, "as root" if mode == "root" else "through a user namespace")
         refusal = done.stdout.strip() or f"the test ended with status {done.returncode}"
     return TierCheck(False, refusal)
-
-
-def landlock_abi() -> int:
-    """Version of the kernel's Landlock interface; 0 if it is absent or disabled."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    version = libc.syscall(
-        ctypes.c_long(_LANDLOCK_CREATE_RULESET),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint32(_LANDLOCK_VERSION_FLAG),
-    )
-    return max(int(version), 0)
 
 
 def has_seccomp() -> bool:

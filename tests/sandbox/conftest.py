@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -44,16 +43,6 @@ def patient_host() -> Iterator[None]:
         yield
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
-    """True if the condition comes true; returns as soon as it does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return bool(condition())  # this process may have stalled since the last look
-        time.sleep(0.01)
-    return True
-
-
 @pytest.fixture
 def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], list[box_run.Box]]:
     """`replace_first(count, source)`: the first jobs run `source`, whatever their program is.
@@ -74,12 +63,6 @@ def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], lis
         return got
 
     return replace
-
-
-@pytest.fixture(scope="session")
-def soon() -> Callable[[Callable[[], object]], bool]:
-    """A function: true if a condition comes true within a minute."""
-    return wait_for
 
 
 @cache

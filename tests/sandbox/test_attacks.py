@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -113,32 +113,24 @@ def findings(
     with contextlib.ExitStack() as stack:
         sandboxes = [stack.enter_context(Sandbox(backend, workers=1)) for _ in range(LANES)]
         promised, rest = Lanes(sandboxes), Lanes(sandboxes[:1])
-        promises = {
-            probe.name: BACKENDS[backend].promises(probe.name, probe.category) for probe in chosen
-        }
-        promised.run([probe for probe in chosen if promises[probe.name]])
+        promises = BACKENDS[backend].promises
+        kept = [probe for probe in chosen if promises(probe.name, probe.category)]
+        promised.run(kept)
         # They may touch the canaries, which would be blamed on whoever looks next.
-        rest.run(
-            [
-                probe
-                for probe in chosen
-                if not BACKENDS[backend].promises(probe.name, probe.category)
-            ]
-        )
+        rest.run([probe for probe in chosen if probe not in kept])
         # Each has a box for programs and one for the code of tests.
         load = compare_resources(before, settled_resources(before), 2 * LANES)
     load += compare_resources(before, settled_resources(before), 0)
     return [*promised.findings, *rest.findings, *load]
 
 
-def category_params() -> list[Any]:
-    return [
+@pytest.mark.parametrize(
+    "category",
+    [
         pytest.param(name, marks=[pytest.mark.every_tier] if name in QUICK_CATEGORIES else [])
         for name in get_args(Category)
-    ]
-
-
-@pytest.mark.parametrize("category", category_params())
+    ],
+)
 def test_every_promise_of_the_tier_holds(findings, category):
     names = {probe.name for probe in PROBES if probe.category == category}
     assert {finding.name for finding in findings if finding.category == category} == names

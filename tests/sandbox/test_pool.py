@@ -1,7 +1,6 @@
 """The worker pool: every end of a job, the jobs around it, and no process that stays behind."""
 
 import gc
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from processes import is_running
+from processes import is_running, wait_for
 
 import flowzoo
 from flowzoo.errors import UsageError
@@ -65,32 +64,19 @@ def test_a_worker_that_dies_within_a_reply_is_replaced():
         assert [job.value for job in pool.run([b"echo:" + long], PATIENT)] == [long]
 
 
+BAD = {
+    "timeout": ("hang", "regex", "stop", "sleep:600"),
+    "memory": ("grow", "hog"),
+    "crashed": (
+        "abort", "segv", "kill", "die:a value of which half is written", "exit:0", "exit:137",
+        "sys.exit", "interrupt", "raise", "unprintable", "recursion", "str", "oversize", "close",
+        "worker", "no such word",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("job", "status"),
-    [
-        (b"hang", "timeout"),
-        (b"regex", "timeout"),
-        (b"stop", "timeout"),
-        (b"sleep:600", "timeout"),
-        (b"grow", "memory"),
-        (b"hog", "memory"),
-        (b"abort", "crashed"),
-        (b"segv", "crashed"),
-        (b"kill", "crashed"),
-        (b"die:a value of which half is written", "crashed"),
-        (b"exit:0", "crashed"),
-        (b"exit:137", "crashed"),
-        (b"sys.exit", "crashed"),
-        (b"interrupt", "crashed"),
-        (b"raise", "crashed"),
-        (b"unprintable", "crashed"),
-        (b"recursion", "crashed"),
-        (b"str", "crashed"),
-        (b"oversize", "crashed"),
-        (b"close", "crashed"),
-        (b"worker", "crashed"),
-        (b"no such word", "crashed"),
-    ],
+    ("job", "status"), [(job.encode(), status) for status, jobs in BAD.items() for job in jobs]
 )
 def test_a_bad_job_gets_its_status_and_the_others_their_answers(pool, job, status):
     others = [b"echo:%d" % number for number in range(4)]
@@ -116,10 +102,8 @@ def test_a_bad_job_gets_its_status_and_the_others_their_answers(pool, job, statu
 )
 def test_a_worker_that_answers_itself_ends_at_a_limit(job, status, deadline, stays):
     with closing(WorkerPool(SETUP, workers=1, memory_bytes=2**28, fresh=False)) as pool:
-        assert [result.value for result in pool.run([b"echo:a", b"echo:b"], PATIENT)] == [
-            b"a",
-            b"b",
-        ]
+        results = pool.run([b"echo:a", b"echo:b"], PATIENT)
+        assert [result.value for result in results] == [b"a", b"b"]
         worker = pool._free[0].process.pid
         assert pool.run([job], deadline)[0].status == status
         assert pool.run([b"echo:c"], PATIENT)[0].value == b"c"
@@ -193,7 +177,7 @@ def test_a_shared_pool_is_one_per_settings_and_starts_nothing():
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_close_leaves_no_process_and_no_descriptor(soon):
+def test_close_leaves_no_process_and_no_descriptor():
     gc.collect()
     before = len(os.listdir("/dev/fd"))
     for _ in range(2):
@@ -206,24 +190,24 @@ def test_close_leaves_no_process_and_no_descriptor(soon):
     worker = worker_of(pool)
     del pool
     gc.collect()
-    assert soon(lambda: not is_running(worker))
+    wait_for(lambda: not is_running(worker))
     assert len(os.listdir("/dev/fd")) <= before
 
 
-def test_a_process_that_a_job_forked_dies_with_it(pool, tmp_path, soon):
+def test_a_process_that_a_job_forked_dies_with_it(pool, tmp_path):
     path = tmp_path / "pid"
     (result,) = pool.run([b"fork:" + os.fsencode(path)], DEADLINE)
     assert result.status == "timeout"
-    assert soon(lambda: not is_running(int(path.read_text())))
+    wait_for(lambda: not is_running(int(path.read_text())))
 
 
-def test_a_worker_killed_from_outside_costs_no_job_its_answer(tmp_path, soon):
+def test_a_worker_killed_from_outside_costs_no_job_its_answer(tmp_path):
     gate = tmp_path / "gate"
     with closing(WorkerPool(SETUP, workers=1)) as pool, ThreadPoolExecutor() as threads:
         worker = worker_of(pool)
         results = threads.submit(pool.run, [b"wait:" + os.fsencode(gate)], PATIENT)
         try:
-            assert soon(Path(f"{gate}.waits").exists)
+            wait_for(Path(f"{gate}.waits").exists)
             os.kill(worker, signal.SIGKILL)
         finally:
             gate.touch()
@@ -231,7 +215,7 @@ def test_a_worker_killed_from_outside_costs_no_job_its_answer(tmp_path, soon):
         assert worker_of(pool) != worker
 
 
-def test_a_fork_of_the_caller_starts_its_own(soon):
+def test_a_fork_of_the_caller_starts_its_own():
     with closing(WorkerPool(SETUP, workers=1)) as pool:
         worker = worker_of(pool)
         read, write = os.pipe()
@@ -246,26 +230,8 @@ def test_a_fork_of_the_caller_starts_its_own(soon):
             other = int(stream.read())
         assert os.waitpid(child, 0)[1] == 0
         assert other != worker
-        assert soon(lambda: not is_running(other))  # though the child closed nothing
+        wait_for(lambda: not is_running(other))  # though the child closed nothing
         assert worker_of(pool) == worker
-
-
-def use_in_daemon(answers) -> None:
-    """Body of a daemonic process, which may have no children made by multiprocessing."""
-    sys.path.insert(0, str(HERE))
-    with closing(WorkerPool(SETUP, workers=2)) as pool:
-        results = [*pool.run([b"hang"], DEADLINE), *pool.run([b"echo:daemon"], PATIENT)]
-    answers.put([(result.status, result.value) for result in results])
-
-
-def test_inside_a_daemonic_process():
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=use_in_daemon, args=(answers,), daemon=True)
-    process.start()
-    assert answers.get(timeout=120) == [("timeout", b""), ("ok", b"daemon")]
-    process.join(120)
-    assert process.exitcode == 0
 
 
 SCRIPT = """
@@ -286,14 +252,14 @@ if sys.argv[1] == "hang":
 """
 
 
-def test_no_worker_outlives_its_caller(soon):
+def test_no_worker_outlives_its_caller():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)])}
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(
         [*command, "leave"], capture_output=True, text=True, env=environment, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert soon(lambda: not is_running(int(done.stdout)))
+    wait_for(lambda: not is_running(int(done.stdout)))
     with subprocess.Popen(
         [*command, "hang"], stdout=subprocess.PIPE, text=True, env=environment
     ) as caller:
@@ -303,7 +269,7 @@ def test_no_worker_outlives_its_caller(soon):
             assert is_running(worker)
             caller.kill()
             caller.wait()
-            assert soon(lambda: not is_running(worker))
+            wait_for(lambda: not is_running(worker))
             assert is_running(survivor)
         finally:
             os.kill(survivor, signal.SIGKILL)

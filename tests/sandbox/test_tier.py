@@ -1,60 +1,28 @@
+"""Backends: which a machine offers, how a package adds one, and `flowzoo sandbox`."""
+
+import json
 import platform
-import socket
-import socketserver
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flowzoo import plugins
+from flowzoo.cli import main
+from flowzoo.commands import sandbox as command
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
-from flowzoo.sandbox import tier
+from flowzoo.plugins import SANDBOX_GROUP, Plugin
+from flowzoo.sandbox import Sandbox, tier
+from flowzoo.sandbox.attacks import suite
+from flowzoo.sandbox.attacks.probes import PROBES
+from flowzoo.sandbox.program import Limits
+from flowzoo.sandbox.testing import check_backend
+from tests.sandbox import example_backend
 
+FIRST_TIER_ONLY = True
 linux = pytest.mark.skipif(platform.system() != "Linux", reason="a kernel interface of Linux")
-
-
-class Ping(BaseHTTPRequestHandler):
-    status = 200
-
-    def do_GET(self) -> None:
-        self.send_response(self.status if self.path == "/_ping" else 404)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"OK")
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def address_string(self) -> str:
-        return "unix"
-
-
-class Broken(Ping):
-    status = 500
-
-
-@contextmanager
-def serve(server: socketserver.BaseServer) -> Iterator[None]:
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "engine.sock"
-    server = socketserver.ThreadingUnixStreamServer(str(path), Ping)
-    with serve(server):
-        yield f"unix://{path}"
 
 
 @pytest.mark.parametrize(
@@ -87,55 +55,16 @@ def test_an_unknown_backend_is_refused_with_near_matches():
     assert tier.backend_names()[0] == "auto"
 
 
-def test_an_engine_on_a_unix_socket_answers(engine):
-    assert tier.ping_engine(engine, timeout=60).ok
-
-
-def test_an_engine_on_a_tcp_socket_answers():
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ping)
-    with serve(server):
-        assert tier.ping_engine(f"tcp://127.0.0.1:{server.server_address[1]}", timeout=60).ok
-
-
-def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
-    server = socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Broken)
-    with serve(server):
-        check = tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=60)
-        assert not check.ok
-        assert "500" in check.detail
-
-
-@pytest.mark.parametrize(
-    ("host", "reason"),
-    [
-        ("unix:///nowhere/engine.sock", "No such file"),
-        ("tcp://127.0.0.1:1", "refused"),
-        ("tcp://127.0.0.1:not-a-port", "not-a-port"),
-        ("ssh://somewhere", remedy("docker")),
-        ("", remedy("docker")),
-    ],
-)
-def test_an_absent_engine_is_a_reason_and_no_exception(host, reason):
-    check = tier.ping_engine(host)
-    assert not check.ok
-    assert reason in check.detail
-
-
-def test_a_silent_engine_is_given_up_on(tmp_path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
-        assert not tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=0.1).ok
-
-
-def test_an_engine_without_the_python_client_is_not_enough(engine, monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", engine)
-    monkeypatch.setitem(sys.modules, "docker", None)
-    ping = tier.ping_engine
-    monkeypatch.setattr(tier, "ping_engine", lambda host: ping(host, timeout=60))
+@pytest.mark.parametrize("module", [True, False])
+def test_an_absent_engine_or_module_is_a_reason_and_no_exception(monkeypatch, module):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/engine.sock")
+    if module:
+        pytest.importorskip("docker")
+    else:
+        monkeypatch.setitem(sys.modules, "docker", None)
     check = tier.probe_docker()
     assert not check.ok
-    assert remedy("docker") in check.detail
+    assert ("No such file" if module else remedy("docker")) in check.detail
 
 
 @linux
@@ -172,3 +101,101 @@ def test_off_linux_only_docker_counts(monkeypatch):
     assert "Darwin" in best.checks["namespaces"].detail
     monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(True, "engine 27"))
     assert tier.probe().name == "docker"
+
+
+NICE = Plugin("nice", "tests.sandbox.example_backend:SPEC", "nice-sandbox 1.0")
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that offers the backend `nice`."""
+    offers = dict.fromkeys(plugins.GROUPS, ()) | {SANDBOX_GROUP: (NICE,)}
+    monkeypatch.setattr(plugins, "_plugins", lambda path: offers)
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("attacks")
+@pytest.mark.parametrize("name", ["namespaces", "landlock", "unsafe"])
+def test_our_backends_conform(name, monkeypatch):
+    if not tier.BACKENDS[name].check().ok:
+        pytest.skip(f"{name} does not work here")
+    for limit in ("HONEST_S", "SLACK_S"):  # of a machine that is quiet
+        monkeypatch.setattr(suite, limit, 60.0)
+    check_backend(name)
+
+
+@pytest.mark.xdist_group("attacks")
+@pytest.mark.usefixtures("installed")
+def test_a_backend_of_a_package_is_found_by_its_name_and_conforms():
+    if not tier.BACKENDS["namespaces"].check().ok:
+        pytest.skip("namespaces do not work here")
+    check_backend("nice", attacks=False)
+    assert "nice" in tier.backend_names()
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_package_must_offer_a_spec_of_that_name(monkeypatch):
+    monkeypatch.setattr(example_backend, "SPEC", "nice")
+    with pytest.raises(UsageError, match="must be a BackendSpec with the name 'nice'"):
+        Sandbox("nice")
+
+
+def test_the_check_notices_a_backend_that_does_not_work(monkeypatch):
+    broken = tier.BackendSpec(
+        name="broken", trust="broken: nothing", target="x:Y",
+        check=lambda: tier.TierCheck(False, "no such machine"),
+    )  # fmt: skip
+    monkeypatch.setitem(tier.BACKENDS, "broken", broken)
+    with pytest.raises(AssertionError, match="no such machine"):
+        check_backend("broken")
+
+
+@pytest.mark.full
+def test_build_prints_the_image(docker, capsys):
+    assert main(["sandbox", "build"]) == 0
+    assert capsys.readouterr().out.startswith("flowzoo-sandbox:py")
+
+
+def test_build_without_an_engine(monkeypatch, capsys):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///absent.sock")
+    pytest.importorskip("docker")
+    assert main(["sandbox", "build"]) == 2
+    assert "no Docker engine answers" in capsys.readouterr().err
+
+
+def test_docker_options_need_docker(capsys):
+    args = ["sandbox", "check", "--backend", "landlock", "--runtime", "runsc", "--user", "nonroot"]
+    assert main(args) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "--runtime, --user: only with --backend docker" in message
+
+
+@pytest.mark.xdist_group("attacks")  # files of probes would count as left by these programs
+def test_check_prints_findings_and_limits(confining, monkeypatch, capsys):
+    some = [
+        replace(probe, limits=Limits(cpu_s=60.0, wall_s=300.0))
+        for probe in PROBES
+        if probe.category == "honest"
+    ][:3]
+    run_suite = suite.run_suite
+    monkeypatch.setattr(command, "run_suite", lambda sandbox: run_suite(sandbox, some))
+    monkeypatch.setattr(suite, "HONEST_S", 60.0)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["sandbox", "check", "--backend", confining]) == 0
+    text = capsys.readouterr().out
+    for probe in some:
+        assert probe.name in text
+    assert f"What the tier {confining} cannot promise" in text
+
+
+@pytest.mark.xdist_group("attacks")
+def test_a_broken_promise_is_status_1(confining, monkeypatch, capsys):
+    honest = next(probe for probe in PROBES if probe.category == "honest")
+    impossible = [
+        honest.__class__(name="x", category="honest", source="", allowed=frozenset("TLE"))
+    ]
+    run_suite = suite.run_suite
+    monkeypatch.setattr(command, "run_suite", lambda sandbox: run_suite(sandbox, impossible))
+    assert main(["sandbox", "check", "--backend", confining, "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (rows[0]["name"], rows[0]["ok"], rows[0]["promised"]) == ("x", False, True)

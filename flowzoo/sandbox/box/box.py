@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 START_SECONDS = 60.0
 START_PAUSES = (0.0, 0.05, 0.5)  # seconds before each try to start a box
 SEND_SECONDS = 30.0  # seconds for a box to read a frame
+RECYCLE_AFTER = 1000  # programs after which a box is replaced
 AHEAD = 64  # most queued frames on the host's side; a box that sends more is blocked
 
 # Frames with their box; None is the end of the box.
@@ -110,11 +111,10 @@ class Box:
 class BoxSet:
     """Boxes of one kind, kept warm between programs. Callers bound their number."""
 
-    def __init__(self, backend: Backend, recycle_after: int) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.boxes: set[Box] = set()  # all running boxes, idle or leased
         self.started = 0  # number of boxes that have become ready so far
         self._backend = backend
-        self._recycle_after = recycle_after
         self._idle: list[Box] = []
 
     @contextlib.asynccontextmanager
@@ -129,7 +129,7 @@ class BoxSet:
             raise
         finally:
             box.served += 1
-            if box.reusable and box.served < self._recycle_after:
+            if box.reusable and box.served < RECYCLE_AFTER:
                 self._idle.append(box)
             else:
                 await self.discard(box)

@@ -7,7 +7,7 @@ import os
 import selectors
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -69,47 +69,19 @@ class ProgramBatch:
             self.future.set_exception(error)
 
 
-class ProgramQueue:
-    """Batches with queued programs, served round robin."""
-
-    def __init__(self) -> None:
-        self._batches: deque[ProgramBatch] = deque()
-
-    def add(self, batch: ProgramBatch) -> None:
-        """Queue a batch."""
-        self._batches.append(batch)
-
-    def take(self) -> tuple[ProgramBatch, ProgramJob] | None:
-        """Pop the next program, or None. Cancelled batches are dropped."""
-        while self._batches:
-            batch = self._batches.popleft()
-            if batch.future.done() or not batch.waiting:
-                continue
-            work = batch.waiting.popleft()
-            if batch.waiting:
-                self._batches.append(batch)
-            return batch, work
-        return None
-
-    def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
-        """Pop all queued programs."""
-        return list(iter(self.take, None))
-
-
 class SandboxEngine:
     """Boxes, queue and thread of one sandbox in one process."""
 
     # A caller submits a batch and gets a future, from any thread and with or without a loop. A
     # program is a queue entry until it gets a box, then a task on the loop.
 
-    def __init__(self, opener: Opener, workers: int, recycle_after: int) -> None:
+    def __init__(self, opener: Opener, workers: int) -> None:
         self.owner = os.getpid()
         # The backend, when its first box is ready; UsageError if none works.
         self.opened: Future[Backend] = Future()
         self._opener = opener
         self._workers = workers
-        self._recycle_after = recycle_after
-        self._turns = ProgramQueue()
+        self._turns: deque[ProgramBatch] = deque()  # with queued programs, served round robin
         self._batches: set[ProgramBatch] = set()
         self._inbox: list[ProgramBatch] = []
         self._lock = threading.Lock()
@@ -195,7 +167,7 @@ class SandboxEngine:
                 await asyncio.wait([opening])
                 return
             backend, box = opening.result()
-            self._sets = [BoxSet(backend, self._recycle_after) for _ in range(2)]
+            self._sets = [BoxSet(backend) for _ in range(2)]
             self._sets[0].add(box)
             self.opened.set_result(backend)
             self._take_in()
@@ -216,20 +188,29 @@ class SandboxEngine:
             fresh, self._inbox = self._inbox, []
         for batch in fresh:
             self._batches.add(batch)
-            self._turns.add(batch)
+            self._turns.append(batch)
             batch.future.add_done_callback(lambda _, batch=batch: self._forget_batch(batch))
         self._hand_out()
 
     def _hand_out(self) -> None:
         if not self._sets:
             return  # the backend is not open yet
-        while len(self._tasks) < self._workers:
-            turn = self._turns.take()
-            if turn is None:
-                break
+        while len(self._tasks) < self._workers and (turn := self._take_turn()) is not None:
             task = self._loop.create_task(self._serve(*turn))
             self._tasks.add(task)
             task.add_done_callback(self._forget_task)
+
+    def _take_turn(self) -> tuple[ProgramBatch, ProgramJob] | None:
+        # Pops the next program; cancelled batches are dropped.
+        while self._turns:
+            batch = self._turns.popleft()
+            if batch.future.done() or not batch.waiting:
+                continue
+            work = batch.waiting.popleft()
+            if batch.waiting:
+                self._turns.append(batch)
+            return batch, work
+        return None
 
     def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -253,7 +234,7 @@ class SandboxEngine:
             except BoxStartError as error:
                 trouble = str(error)
                 if boxes.started + checkers.started == starts:  # the others did not start either
-                    for other in self._turns.drain():
+                    for other in list(iter(self._take_turn, None)):
                         self._settle(*other, _failed_cases(trouble), {})
                 break
             except BoxError as error:

@@ -5,7 +5,7 @@ An invalid test raises here; the content of a program never raises.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from flowzoo.errors import UsageError
@@ -98,16 +98,9 @@ def source_bytes(program: Program) -> bytes:
 
 def limits_head(limits: Limits, style: str) -> dict[str, Any]:
     """Limits in the format of a JOB frame."""
-    whole = {"session_s": limits.session_s} if style == "serve" else {}
     test = {"check": limits.session_s, "lockstep": limits.session_s, "alone": limits.alone_s}
-    return whole | {
-        "cpu_s": test.get(style, limits.cpu_s),
-        "wall_s": limits.wall,
-        "memory_mb": limits.memory_mb,
-        "output_bytes": limits.output_bytes,
-        "files_mb": limits.files_mb,
-        "threads": limits.threads,
-    }
+    head = asdict(limits) | {"cpu_s": test.get(style, limits.cpu_s), "wall_s": limits.wall}
+    return head | ({"session_s": limits.session_s} if style == "serve" else {})
 
 
 def digest(program: Program) -> str:

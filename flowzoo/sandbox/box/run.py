@@ -20,7 +20,6 @@ from flowzoo.sandbox.box.job import (
 from flowzoo.sandbox.judge import (
     LIMIT_STATUS,
     CaseOutcome,
-    is_clean_exit,
     judge_call,
     judge_checker,
     judge_server,
@@ -29,7 +28,7 @@ from flowzoo.sandbox.judge import (
     read_outcome,
     read_seconds,
 )
-from flowzoo.sandbox.program import Case, Limits
+from flowzoo.sandbox.program import CallTest, Case, Limits, StdinTest
 from flowzoo.sandbox.runner import codec, wire
 
 # Bytes of output from which texts are compared in a separate thread.
@@ -325,7 +324,8 @@ async def run_job(
         left -= outcomes[-1].cpu_s
         if len(outcomes) == len(step.tests):
             continue
-        if left < 0 or (stop and not _accepts(outcomes[-1], step, len(outcomes) - 1)):
+        last = step.tests[len(outcomes) - 1]
+        if left < 0 or (stop and _judge_each(outcomes[-1:], [last])[0].status != "AC"):
             stopped = True
             await box.send(wire.STOP, {"id": job})
     box.dirty |= frame.head.get("clean") is not True
@@ -334,24 +334,21 @@ async def run_job(
     return outcomes
 
 
-def _accepts(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
-    test = step.tests[row]
-    if step.style == "call":
-        return judge_call(outcome, test).status == "AC"
-    return is_clean_exit(outcome) and judge_stdin([outcome], [test])[0].status == "AC"
+def _judge_each(
+    outcomes: Sequence[CaseOutcome], tests: Sequence[CallTest | StdinTest]
+) -> list[Case]:
+    return [
+        judge_call(outcome, test) if isinstance(test, CallTest) else judge_stdin(outcome, test)
+        for outcome, test in zip(outcomes, tests, strict=True)
+    ]
 
 
 async def _judge(outcomes: Sequence[CaseOutcome], step: TestGroup) -> list[Case]:
     # Many bytes are compared in a separate thread, so other boxes do not wait.
-    judge = _judge_call if step.style == "call" else judge_stdin
     tests = step.tests[: len(outcomes)]
     if sum(len(outcome.output) for outcome in outcomes) < LARGE:
-        return judge(outcomes, tests)
-    return await asyncio.to_thread(judge, outcomes, tests)
-
-
-def _judge_call(outcomes: Sequence[CaseOutcome], tests: Sequence[Any]) -> list[Case]:
-    return [judge_call(outcome, test) for outcome, test in zip(outcomes, tests, strict=True)]
+        return _judge_each(outcomes, tests)
+    return await asyncio.to_thread(_judge_each, outcomes, tests)
 
 
 def _rest(plan: TestPlan, done: int) -> TestPlan:

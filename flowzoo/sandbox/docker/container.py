@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Literal
 
 from flowzoo.sandbox.backends import ENVIRONMENT
+from flowzoo.sandbox.runner.seccomp import ALLOWED, CHANGES, CONDITIONAL, MODES_AND_TIMES
 
 BoxUser = Literal["root", "nonroot"]
 
@@ -93,47 +94,24 @@ def _host_config(is_root: bool, runtime: str | None, parent: str | None) -> dict
 # engine's default profile allows calls that reach beyond a container or outlive a program: AF_VSOCK
 # (in no namespace), netlink, io_uring, System V and POSIX message queues, setting affinities.
 # Everything that a CPython fork server does not need is denied here. The runner adds a second,
-# stricter filter to every program; this one must allow it to fork, change its user and kill. Source
-# for the format: https://docs.docker.com/engine/security/seccomp/
+# stricter filter to every program, whose calls are all here; this one also allows it to fork,
+# change its user and kill. socket() is denied, so nothing can bind or connect. Source for the
+# format: https://docs.docker.com/engine/security/seccomp/
 _NAMESPACE_FLAGS = 0x7E020000  # every CLONE_NEW* flag of clone(2) (time namespaces have none there)
 _ENOSYS, _AF_UNIX = 38, 1
-
-_FILES = """
-access chdir chmod close close_range copy_file_range creat dup dup2 dup3 epoll_create
-epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 faccessat faccessat2
-fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync flock fstat
-fstatfs fsync ftruncate futimesat getcwd getdents getdents64 ioctl lchown chown link linkat lseek
-lstat memfd_create mkdir mkdirat newfstatat open openat openat2 pipe pipe2 poll ppoll pread64
-preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readlink readlinkat readv rename renameat
-renameat2 rmdir select sendfile stat statfs statx symlink symlinkat truncate umask unlink unlinkat
-utime utimensat utimes write writev
-"""
-_MEMORY = "brk madvise membarrier mmap mprotect mremap msync munmap"
-_PROCESSES = """
-arch_prctl capget capset execve exit exit_group fork futex futex_waitv get_robust_list getcpu
-getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority getresgid getresuid
-getrlimit getrusage getsid gettid getuid kill landlock_add_rule landlock_create_ruleset
-landlock_restrict_self pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq
-sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam sched_getscheduler
-sched_yield seccomp set_robust_list set_tid_address setgid setgroups setpgid setregid setresgid
-setresuid setreuid setrlimit setsid setuid sysinfo tgkill times tkill uname vfork wait4 waitid
-"""
-_SIGNALS_AND_TIME = """
-alarm clock_getres clock_gettime clock_nanosleep getitimer getrandom gettimeofday nanosleep pause
-rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
-rt_sigtimedwait rt_tgsigqueueinfo setitimer sigaltstack signalfd signalfd4 time timer_create
-timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime
-timerfd_settime
-"""
-# For the pair from socketpair; socket() is denied, so nothing can bind or connect.
-_SOCKET_PAIRS = """
-getpeername getsockname getsockopt recvfrom recvmsg sendmsg sendto setsockopt shutdown
+_WITH_RULES = {"clone", "clone3", "socketpair"}  # in `profile`
+_OF_RUNNER = """
+capget capset chown execve fchmodat2 fchown fchownat fork getpgid getpriority getsid
+landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown memfd_create openat2
+pidfd_open pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo sched_get_priority_max
+sched_get_priority_min sched_getparam sched_getscheduler seccomp setgid setgroups setpgid setregid
+setresgid setresuid setreuid setsid setsockopt setuid signalfd signalfd4 tkill vfork
 """
 
 
 def profile() -> dict[str, Any]:
     """The profile in the engine's format."""
-    names = " ".join((_FILES, _MEMORY, _PROCESSES, _SIGNALS_AND_TIME, _SOCKET_PAIRS)).split()
+    names = {*ALLOWED, *CHANGES, *MODES_AND_TIMES, *CONDITIONAL, *_OF_RUNNER.split()} - _WITH_RULES
     no_namespaces = {
         "index": 0,
         "value": _NAMESPACE_FLAGS,

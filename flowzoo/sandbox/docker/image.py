@@ -110,7 +110,9 @@ def ensure_image(
                 f"(flowzoo sandbox build --tag {name}), or leave out `image` to have one built."
             )
         return existing
-    base = None if runs_this_interpreter(info) else f"python:{docker_rootfs.VERSION}-slim"
+    machine = str(info.get("Architecture", ""))
+    is_own = sys.platform == "linux" and _MACHINES.get(machine, machine) == platform.machine()
+    base = None if is_own else f"python:{docker_rootfs.VERSION}-slim"
     with _building:
         name = image_tag(docker_rootfs.read_runner(), base, packages)
         existing = find_image(client, name)
@@ -118,13 +120,6 @@ def ensure_image(
             return existing
         _log.warning("building the sandbox image %s (once; a few seconds)", name)
         return build_image(client, base, packages=packages)
-
-
-def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
-    """True if containers of this engine can execute the binaries of this machine."""
-    machine = info.get("Architecture", "")
-    same = _MACHINES.get(machine, machine) == platform.machine()
-    return sys.platform == "linux" and same
 
 
 def build_image(

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from wire import HEADER, LARGEST, LENGTH, FrameError
 
 BLOCK, _READ = 1 << 18, 1 << 16
-_SMALL = 1 << 16  # most bytes of a frame that is sent together with the next one
 
 
 class ByteBuffer:
@@ -49,13 +48,8 @@ class ByteBuffer:
 
 
 def make_file() -> int:
-    """Create a file in memory (not on Linux: an unnamed file on disk)."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    import tempfile  # imports a dozen modules
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    """Create a file in memory."""
+    return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def write_all(fd: int, parts: list[bytes | memoryview]) -> None:
@@ -77,7 +71,6 @@ class HostChannel:
         self.target = target
         self._read = b""
         self._place = 0  # offset of the next frame in the buffer
-        self._held: list[bytes | memoryview] = []
 
     @property
     def waiting(self) -> bool:
@@ -121,21 +114,14 @@ class HostChannel:
         head: dict,
         blobs: list[memoryview] | None = None,
         detail: bytes | memoryview = b"",
-        hold: bool = False,
     ) -> None:
         """Send a frame; `detail` is the content of a JSON string, for the field `detail`."""
-        # Under `hold` a small frame is sent together with the next one, which follows immediately.
         blobs = blobs or []
         sizes = [len(blob) for blob in blobs]
         text = json.dumps({**head, "blobs": sizes, "detail": ""}).encode("ascii")
         size = len(text) + len(detail)
         start = HEADER.pack(LENGTH.size + size + sum(sizes), kind) + LENGTH.pack(size)
-        parts = [*self._held, start + text[:-2], detail, text[-2:], *blobs]
-        if hold and sum(sizes) + size < _SMALL:
-            self._held = [b"".join(parts)]
-            return
-        self._held = []
-        write_all(self.target, parts)
+        write_all(self.target, [start + text[:-2], detail, text[-2:], *blobs])
 
     def _take(self, size: int) -> bytes:
         if not self._have(size):

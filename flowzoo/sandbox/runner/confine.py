@@ -4,7 +4,6 @@ import contextlib
 import resource
 import signal
 import struct
-import sys
 from os import getpid, setresgid, setresuid, setsid
 from resource import RLIMIT_AS, RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_NPROC, setrlimit
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from libraries import DEVICES, LINKER_CACHE, TIME_ZONES, library_entries
 STACK = 64 * 2**20
 OPEN_FILES = 64
 pack_number = struct.Struct("=I").pack_into
-_LIMITS_MEMORY = sys.platform != "darwin"  # macOS has the limit but does not allow setting it
 
 
 class BoxMode(NamedTuple):
@@ -81,10 +79,9 @@ class ConfinementPlan:
 
     def make_confinement(self) -> Confinement:
         """Prepare all steps that a fork then only executes."""
-        calls: list[linux.LibcCall] = []
         program, places = bytearray(), []
-        if sys.platform == "linux":  # after the change of user, which clears it
-            calls.append(linux.prctl_call(linux.PR_SET_PDEATHSIG, signal.SIGKILL))
+        # After the change of user, which clears it.
+        calls = [linux.prctl_call(linux.PR_SET_PDEATHSIG, signal.SIGKILL)]
         if self.mode.confined:
             if self.drops:
                 calls.append(linux.capset_call())
@@ -126,8 +123,7 @@ def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
     setrlimit(RLIMIT_FSIZE, (files, files))
     if threads >= 0:
         setrlimit(RLIMIT_NPROC, (threads, threads))
-    if _LIMITS_MEMORY:
-        setrlimit(RLIMIT_AS, (memory, memory))
+    setrlimit(RLIMIT_AS, (memory, memory))
 
 
 def confine(confinement: Confinement) -> None:

@@ -299,9 +299,7 @@ class RunnerJob:
         stderr = watch.err.view(max(0, watch.err.size - STDERR_KEPT), watch.err.size)
         if not _PLAIN_TEXT.fullmatch(detail):
             detail = b"(a message that cannot be shown)"
-        # The last case is sent together with the end of the job.
-        hold = self.index == self.tests - 1 and watch.status is not None
-        self.channel.send(CASE, head, [output, stderr], detail, hold)
+        self.channel.send(CASE, head, [output, stderr], detail)
         if blob is None:
             output.release()
         stderr.release()
@@ -330,6 +328,5 @@ class RunnerJob:
 
 def seal_file(file: int) -> None:
     """Seal a file in memory: writes would use memory that no limit counts."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)

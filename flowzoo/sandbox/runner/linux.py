@@ -18,7 +18,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 _libc = ctypes.CDLL(None, use_errno=True)
-if sys.platform == "linux":  # other systems import the module but do not use it
+if sys.platform == "linux":  # elsewhere `tier` imports the module but does not use it
     _text, _long = ctypes.c_char_p, ctypes.c_ulong
     _libc.syscall.restype = ctypes.c_long
     _libc.mount.argtypes = [_text, _text, _text, _long, _text]
@@ -51,12 +51,6 @@ def _need(result: int, call: str) -> int:
     if result < 0:
         fail(call)
     return result
-
-
-def trim_heap() -> None:
-    """Return free memory of the C library to the kernel, if supported (glibc)."""
-    if hasattr(_libc, "malloc_trim"):
-        _libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def prctl(option: int, value: int, address: int = 0) -> None:

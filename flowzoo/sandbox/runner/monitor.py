@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import sys
 import time
 
 from channel import BLOCK, ByteBuffer
@@ -16,7 +15,7 @@ STDERR_KEPT = 2048
 STDERR_MOST = 4 * 2**20
 _LENGTH = RECORD.size
 SLACK = 8192  # most bytes of a record beyond the allowed output
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
+PEAK_UNIT = 1024  # bytes in the unit of `ru_maxrss`
 START_SECONDS = 60.0  # seconds for a process to report its start, which only depends on the machine
 MOST_DELAY = 600.0  # most seconds of waiting for a processor that are compensated
 _SHORT = 0.05  # seconds between two looks at delays, which take time

@@ -59,7 +59,7 @@ class BoxServer:
             raise OSError(
                 f"mode {self.mode.name} needs a separate container: start it as process 1 of one"
             )
-        if self.plan.proc is None and sys.platform == "linux":
+        if self.plan.proc is None:
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         import_packages(self._packages)
@@ -92,10 +92,9 @@ class BoxServer:
             return zygote
         jobs[0].close()
         control[0].close()
-        if sys.platform == "linux":
-            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-            # Orphans of a program become children of this process.
-            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # Orphans of a program become children of this process.
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         if self.plan.user is not None:
             os.setgroups([])
         os.umask(0o022)
@@ -212,20 +211,6 @@ COMMON = (
     "typing",
 )  # fmt: skip
 
-# Code for which the compiler and the interpreter fill their caches.
-_SAMPLE = """
-import sys
-class Sample:
-    def method(self, x: int = 1, *args, **kwargs) -> list:
-        return [f"{i:3}" for i in range(x) if i % 2 == 0]
-def loop(n):
-    while n > 0:
-        n -= 1
-        try: assert {n: (n, -n)}[n][0] < 0
-        except (AssertionError, KeyError) as error: continue
-    return lambda x: x ** 2 // 3
-loop(3)(4), Sample().method(3)
-"""
 _ROUNDS = 12  # the interpreter specializes code after eight runs
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""
@@ -247,10 +232,9 @@ sys.stdout.write("done\\n")
 
 
 def warm_up(own_modules: set[str]) -> list[str]:
-    """Import, compile once and unload the runner's modules; return the programs' module path."""
+    """Import what is common, unload the runner's modules; return the programs' module path."""
     for name in COMMON:
         importlib.import_module(name)
-    exec(compile(_SAMPLE, "<warm>", "exec"), {})
     path = sys.path[1:]
     for name in own_modules:
         sys.modules.pop(name, None)

@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 # A frame is `length: u32, kind: u8` and a body of that length: `head length: u32`, the head as a
 # JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else is exchanged: no
@@ -58,15 +59,12 @@ class FrameError(Exception):
     """The other side violated the protocol."""
 
 
-class Frame:
+class Frame(NamedTuple):
     """One message: kind, head and blobs."""
 
-    __slots__ = ("blobs", "head", "kind")
-
-    def __init__(self, kind: int, head: dict, blobs: list[bytes]) -> None:
-        self.kind = kind
-        self.head = head
-        self.blobs = blobs
+    kind: int
+    head: dict
+    blobs: list[bytes]
 
     def __repr__(self) -> str:
         return f"Frame({self.kind}, {self.head}, {[len(blob) for blob in self.blobs]})"

@@ -13,7 +13,6 @@ from os import closerange, dup2, getpid
 from time import monotonic, process_time
 from typing import Any, NamedTuple
 
-import linux
 from confine import Confinement, confine, set_limits
 from delays import own_number
 from inside import START, plain_line, say
@@ -35,8 +34,6 @@ pack_start, unpack_task = START.pack, TASK.unpack
 each_number = struct.Struct("i").iter_unpack
 _TASK_SIZE = TASK.size
 _SPACE = _socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
-# Size of an allocation for which the C library sorts all free chunks, done in the zygote.
-_SORTING = 100_000
 _TICK = 0.002  # seconds between two polls if the kernel does not report a process's end
 
 
@@ -124,8 +121,6 @@ class ZygoteServer:
         gc.collect()
         gc.freeze()
         gc.disable()
-        linux.trim_heap()
-        bytes(_SORTING)
         try:
             self._obey(0)
             self.say_ready()
@@ -152,7 +147,7 @@ class ZygoteServer:
     def _follow(self, pid: int) -> None:
         control, kind = self._control, b"E"
         end = -1
-        with contextlib.suppress(OSError, AttributeError):
+        with contextlib.suppress(OSError):
             end = os.pidfd_open(pid)
         watched, patience = ([end, control], None) if end >= 0 else ([control], _TICK)
         ended, status, usage = os.wait4(pid, os.WNOHANG)

@@ -17,8 +17,8 @@ ECHO = Program("print(input())")
 def test_a_program_is_at_fault_only_while_the_sandbox_runs_others(monkeypatch, broken, is_unknown):
     judge = box_run.judge_stdin
 
-    def breaks(outcomes: list[CaseOutcome], tests: list[StdinTest]) -> list[Case]:
-        return [][0] if broken == "all" or tests[0].stdin == "b" else judge(outcomes, tests)
+    def breaks(outcome: CaseOutcome, test: StdinTest) -> Case:
+        return [][0] if broken == "all" or test.stdin == "b" else judge(outcome, test)
 
     monkeypatch.setattr(box_run, "judge_stdin", breaks)
     tests = [[StdinTest(word, word)] for word in ("b", "c")]

@@ -4,18 +4,18 @@ import ast
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowzoo.sandbox.attacks.probes import read_probes
 from flowzoo.sandbox.program import CheckTest, Limits, Program
-from tests.sandbox.probes.reading import read_probes
+from tests.sandbox.judging import plain_ends
 
 DATA = Path(os.environ.get("FLOWZOO_HUMANEVAL", "../shared/data/humaneval/HumanEval.jsonl"))
+PROBES = Path(__file__).parents[1] / "probes"
 LIMITS = Limits(cpu_s=2.0, memory_mb=512)
 PATIENT = Limits(cpu_s=60.0, wall_s=300.0, memory_mb=512)
 PER_PROBLEM = 4
@@ -26,27 +26,6 @@ FEW = 5
 AT_LEAST = {"few": 100, "rest": 400}
 
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no {DATA}")
-
-# A throw-away process that executes solution and tests together, without any protection.
-PLAIN = """
-import json, os, resource, signal, sys
-codes = []
-for source in json.load(sys.stdin):
-    pid = os.fork()
-    if pid == 0:
-        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-        os.dup2(1, 2)
-        signal.setitimer(signal.ITIMER_PROF, 0.5)  # CPU time: no stall changes the choice
-        signal.setitimer(signal.ITIMER_REAL, 60)
-        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
-        try:
-            exec(compile(source, "plain", "exec"), {"__name__": "__main__"})
-        except Exception:
-            os._exit(1)
-        os._exit(0)
-    codes.append(os.waitpid(pid, 0)[1])
-print(json.dumps(codes))
-"""
 
 OPERATORS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.Mod: ast.Mult,
@@ -65,19 +44,14 @@ def edits(node: ast.AST) -> list[Callable[[ast.AST], None]]:
         swap = OPERATORS[type(node.ops[0])]
         return [lambda n: n.ops.__setitem__(0, swap())]
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return [
-            lambda n: setattr(n, "value", n.value + 1),
-            lambda n: setattr(n, "value", n.value - 1),
-        ]
+        return [lambda n, by=by: setattr(n, "value", n.value + by) for by in (1, -1)]
     if isinstance(node, ast.Constant) and type(node.value) is bool:
         return [lambda n: setattr(n, "value", not n.value)]
     if isinstance(node, ast.Constant) and type(node.value) is str:
         return [lambda n: setattr(n, "value", n.value + "x")]
     if isinstance(node, ast.Return) and node.value is not None:
-        return [
-            lambda n: setattr(n, "value", ast.Constant(None)),
-            lambda n: setattr(n, "value", ast.List([n.value], ast.Load())),
-        ]
+        values = (lambda n: ast.Constant(None), lambda n: ast.List([n.value], ast.Load()))
+        return [lambda n, of=of: setattr(n, "value", of(n)) for of in values]
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         return [lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))]
     if isinstance(node, ast.For):
@@ -112,7 +86,8 @@ def mutants(problem: dict[str, str], rng: random.Random, count: int) -> list[str
 # Programs that want the reward without the work, made for tests that are code.
 TRICKS = [
     probe.source
-    for probe in (*read_probes("exit"), *read_probes("hacks"))
+    for name in ("exit", "hacks")
+    for probe in read_probes(PROBES / f"{name}.toml")
     if probe.entry == "f" and any(isinstance(test, CheckTest) for test in probe.tests)
 ]
 
@@ -141,16 +116,12 @@ def rejected(problems: list[dict[str, str]], part: str, is_first: bool) -> list[
         drawn += [(idx, source) for source in mutants(problem, rng, PER_PROBLEM)]
     drawn = chosen(drawn, part, is_first, 8)
     whole = [
-        f"{source}\n{problems[idx]['test']}\ncheck({problems[idx]['entry_point']})\n"
+        (source, f"{problems[idx]['test']}\ncheck({problems[idx]['entry_point']})")
         for idx, source in drawn
     ]
-    command = [sys.executable, "-I", "-c", PLAIN]
-    done = subprocess.run(
-        command, input=json.dumps(whole), capture_output=True, text=True, check=True
-    )
-    codes = json.loads(done.stdout)
-    # 256: an exception. Those that hang or crash say nothing about comparison and are left out.
-    pairs = [pair for pair, code in zip(drawn, codes, strict=True) if code == 256]
+    # Those that hang or crash say nothing about comparison and are left out.
+    ends = plain_ends(whole, seconds=0.5)
+    pairs = [pair for pair, end in zip(drawn, ends, strict=True) if end == "raised"]
     assert len(pairs) >= (AT_LEAST[part] if is_first else 1)
     return pairs
 

@@ -1,5 +1,7 @@
 """Programs get the verdict that they get in plain Python, run as the published harnesses do it."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import product
 
@@ -7,7 +9,7 @@ import pytest
 
 from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, StdinTest
 from flowzoo.sandbox.program import EXACT
-from tests.sandbox.box.plain import passes, prints
+from tests.sandbox.judging import plain_ends
 from tests.tables import read_tables
 
 TABLES = read_tables(__file__)
@@ -17,9 +19,19 @@ LEAST = 30  # cases of each class
 pytestmark = pytest.mark.every_tier
 
 
-def check_all(sandbox: Sandbox, pairs: Sequence[tuple[str, str]], truth: list[bool]) -> None:
+def prints(source: str) -> tuple[int, str]:
+    """Exit code and output in plain Python of a program that is a file."""
+    command = [sys.executable, "-I", "-S", "-X", "int_max_str_digits=0", "-c", source]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+    )
+    return done.returncode, done.stdout
+
+
+def check_all(sandbox: Sandbox, pairs: Sequence[tuple[str, str]]) -> list[bool]:
     """Each program passes its test in the sandbox exactly if it does in plain Python."""
     assert len(pairs) >= LEAST
+    truth = [end == "passed" for end in plain_ends(pairs)]
     assert len(set(truth)) == 2, "nothing is wrong, or all of it"
     programs = [Program(source, "f") for source, _ in pairs]
     tests = [[CheckTest(test)] for _, test in pairs]
@@ -30,6 +42,7 @@ def check_all(sandbox: Sandbox, pairs: Sequence[tuple[str, str]], truth: list[bo
         if (verdict.status == "AC") != right
     ]
     assert not other
+    return truth
 
 
 def check_outputs(sandbox: Sandbox, sources: Sequence[str]) -> None:
@@ -48,18 +61,12 @@ def check_outputs(sandbox: Sandbox, sources: Sequence[str]) -> None:
     assert sum(len(output) > 0 for _, output in truth) >= LEAST
 
 
-def guarded() -> list[tuple[str, str]]:
-    """Functions, right and wrong ones, above a main guard, with their tests."""
-    return [
+def test_a_main_guard_does_not_run(sandbox):
+    pairs = [
         (f"{function}\nif __name__ == '__main__':\n    {guard}\n", "assert [f(1), f(5)] == [2, 6]")
         for function, guard in product(TABLES["functions"], TABLES["guards"])
     ]
-
-
-def test_a_main_guard_does_not_run(sandbox):
-    pairs = guarded()
-    truth = passes(pairs)
-    check_all(sandbox, pairs, truth)
+    truth = check_all(sandbox, pairs)
     tests = [CallTest((1,), 2), CallTest((5,), 6)]
     programs = [Program(source, "f") for source, _ in pairs]
     verdicts = sandbox.run_sync(programs, [tests] * len(pairs), LIMITS, on_error="verdict")
@@ -99,15 +106,9 @@ def test_what_is_written_is_there_at_the_end(sandbox):
     )
 
 
-def results() -> list[tuple[str, str]]:
-    """Functions that return something other than plain data, with tests that use it."""
+def test_results_may_be_used_that_are_no_plain_data(sandbox):
     pairs = [
         (f"import datetime, array, itertools\ndef f():\n    return {result}", test)
         for result, test in [*product(TABLES["results"], TABLES["uses"])][::3]
     ]
-    return pairs + [(source, test) for source, test in TABLES["generators"]]
-
-
-def test_results_may_be_used_that_are_no_plain_data(sandbox):
-    pairs = results()
-    check_all(sandbox, pairs, passes(pairs))
+    check_all(sandbox, pairs + [(source, test) for source, test in TABLES["generators"]])

@@ -1,21 +1,22 @@
 """The runner, driven over its frames without the host's side of the sandbox."""
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_for
 
 from flowzoo.sandbox.runner import codec, wire
 from flowzoo.sandbox.runner.wire import BROKEN, CASE, DATA, DONE, JOB, READY, STOP, Frame
 from flowzoo.sandbox.tier import probe
+from tests.sandbox.judging import children, looping
 from tests.tables import read_tables
 
 TABLES = read_tables(__file__)
@@ -119,48 +120,37 @@ def has_users() -> bool:
     return bool(shutil.which(command[0])) and not subprocess.run(command, check=False).returncode
 
 
-KINDS: dict[str, tuple[bool, Callable[[], Driver]]] = {
-    "namespaces": (TIER.checks["namespaces"].ok, lambda: Driver("namespaces")),
-    "landlock": (TIER.checks["landlock"].ok, lambda: Driver("landlock")),
-    "unsafe": (True, lambda: Driver("unsafe")),
-    "namespaces-nobody": (
-        TIER.checks["namespaces"].ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
-        lambda: Driver("namespaces", SYSTEM_PYTHON, NOBODY),
-    ),
-    "namespaces-rootless": (
-        TIER.checks["namespaces"].ok and has_users(),
-        lambda: Driver("namespaces", within=ROOTLESS),
-    ),
-    "landlock-nobody": (
-        TIER.checks["landlock"].ok and os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON),
-        lambda: Driver("landlock", SYSTEM_PYTHON, NOBODY),
-    ),
-}
+AS_NOBODY: dict[str, Any] = {"python": SYSTEM_PYTHON, "user": NOBODY}
+KINDS: dict[str, dict[str, Any]] = {
+    "namespaces": {}, "landlock": {}, "unsafe": {}, "namespaces-nobody": AS_NOBODY,
+    "namespaces-rootless": {"within": ROOTLESS}, "landlock-nobody": AS_NOBODY,
+}  # fmt: skip
 
 
 def make(kind: str) -> Driver:
-    able, start = KINDS[kind]
-    if not able:
+    mode, options = kind.partition("-")[0], KINDS[kind]
+    able = mode == "unsafe" or TIER.checks[mode].ok
+    if options is AS_NOBODY:
+        able &= os.geteuid() == 0 and os.path.exists(SYSTEM_PYTHON)
+    if not able or ("within" in options and not has_users()):
         pytest.skip(f"this machine or user cannot have {kind} boxes")
-    driver = start()
+    driver = Driver(mode, **options)
     if driver.ready.kind != READY and kind == "namespaces-nobody":
         pytest.skip(f"no user namespaces: {driver.ready.head['detail']}")
     assert driver.ready.kind == READY, driver.ready
     return driver
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def box(request: pytest.FixtureRequest) -> Iterator[Driver]:
+def one_box(request: pytest.FixtureRequest) -> Iterator[Driver]:
     driver = make(request.param)
     yield driver
     assert driver.close() == 0
 
 
-@pytest.fixture(scope="module", params=[kind for kind in KINDS if kind != "unsafe"])
-def walled(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    driver = make(request.param)
-    yield driver
-    assert driver.close() == 0
+box = pytest.fixture(one_box, scope="module", params=KINDS)
+walled = pytest.fixture(
+    one_box, scope="module", params=[kind for kind in KINDS if kind != "unsafe"]
+)
 
 
 @pytest.mark.parametrize("name", TABLES["honest"])
@@ -297,9 +287,9 @@ def test_forged_records_hurt_only_the_program(box, size):
     assert text(box.run("print(1)")) == "1\n"
 
 
-def test_stop_ends_a_job_without_a_case(box, soon):
+def test_stop_ends_a_job_without_a_case(box):
     number = box.start("stdin", [b"while 1: pass", b""])
-    assert soon(lambda: looping(box))
+    wait_for(lambda: looping(box.process.pid))
     box.send(STOP, {"id": number})
     frame = box.get()  # a job that its limits ended would have a case first
     assert (frame.kind, frame.head["id"], frame.head["clean"]) == (DONE, number, True)
@@ -382,23 +372,8 @@ def runner_pid(driver: Driver) -> int:
     return children(pid)[0]
 
 
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def looping(driver: Driver) -> int:
-    """Id of the process in the box that has used so much CPU time that it must loop; 0 if none."""
-    with contextlib.suppress(OSError):
-        for zygote in children(runner_pid(driver)):
-            for pid in children(zygote):
-                user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[11:13]
-                if int(user) + int(system) > 10:
-                    return pid
-    return 0
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="reads the memory of another process")
-def test_no_job_reaches_the_memory_that_programs_are_copies_of(walled, soon):
+def test_no_job_reaches_the_memory_that_programs_are_copies_of(walled):
     secrets = [
         f"{word}-{os.urandom(8).hex()}" for word in ("source", "stdin", "out", "err", "raise")
     ]
@@ -418,7 +393,7 @@ def test_no_job_reaches_the_memory_that_programs_are_copies_of(walled, soon):
     (returned,) = walled.calls("def f(x): return [x] * 100", "f", (stdin,))
     assert stdin.encode() in returned.blobs[0]
     (zygote,) = children(runner_pid(walled))
-    assert soon(lambda: children(zygote)), "no copy waits for the next job"
+    wait_for(lambda: children(zygote))
     (waiting,) = children(zygote)
     for pid in (zygote, waiting):
         held = memory_of(pid)
@@ -447,23 +422,23 @@ def test_programs_may_have_files_of_different_sizes(box, sizes):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts boxes as other users")
 @pytest.mark.parametrize("kind", ["namespaces", "landlock"])
-def test_nothing_is_left_when_the_host_or_the_box_dies(kind, soon):
+def test_nothing_is_left_when_the_host_or_the_box_dies(kind):
     driver = make(kind)
     driver.start("stdin", [b"while 1: pass", b""], cpu_s=120)
-    assert soon(lambda: looping(driver))
+    wait_for(lambda: looping(driver.process.pid))
     pid = runner_pid(driver)
     (zygote,) = children(pid)
     (program,) = children(zygote)
     driver.process.kill()
     driver.process.wait(60)
     left = [Path(f"/proc/{process}") for process in (pid, zygote, program)]
-    assert soon(lambda: not any(path.exists() for path in left)), "a process outlived the box"
+    wait_for(lambda: not any(path.exists() for path in left))
 
 
-def test_end_of_the_stream_ends_a_busy_box(soon):
+def test_end_of_the_stream_ends_a_busy_box():
     driver = make("unsafe")
     driver.start("stdin", [b"while 1: pass", b""], cpu_s=300)
-    assert soon(lambda: looping(driver))
+    wait_for(lambda: looping(driver.process.pid))
     assert driver.close() in (0, 1)  # which waits a minute at most
 
 

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from processes import wait_for
 
 from flowzoo.sandbox import (
     CallTest,
@@ -26,7 +28,7 @@ from flowzoo.sandbox import (
 )
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.box.job import MOST_SOURCE
-from tests.sandbox.judging import PATIENT, judge
+from tests.sandbox.judging import PATIENT, children, judge, looping
 from tests.tables import read_tables
 
 TABLES = read_tables(__file__)
@@ -37,36 +39,15 @@ INC = [StdinTest("1\n", "2\n"), StdinTest("41\n", "42\n")]
 PLUS = "print(int(input()) + 1)"
 CHECK = CheckTest("def check(f):\n    assert f(1) == 2\n    assert f(5) == 6", "check(candidate)")
 SHORT = Limits(cpu_s=0.3, wall_s=300.0)  # for programs that loop
-
-
-def children(pid: int) -> list[int]:
-    """Process ids of the children, or where a box has its process 1 in between, of that one."""
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        pids = [int(child) for child in file.read().split()]
-    return [deep for child in pids for deep in children(child)] or pids
+HASTY = Limits(cpu_s=0.5, wall_s=1.0)  # for programs that do not end
 
 
 def pin(pid: int, core: int) -> None:
     """Keep a process and all below it on one core."""
     # The process first: what it forks afterwards inherits its core.
     os.sched_setaffinity(pid, {core})
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        for child in file.read().split():
-            pin(int(child), core)
-
-
-def ticks(pid: int) -> int:
-    """CPU time of a process, in hundredths of a second."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        user, system = file.read().rpartition(")")[2].split()[11:13]
-    return int(user) + int(system)
-
-
-def loops(box: int) -> bool:
-    """True if a program of the box has used so much CPU time that it must loop."""
-    with contextlib.suppress(OSError):
-        return any(ticks(pid) > 10 for pid in children(box))
-    return False
+    for child in children(pid):
+        pin(child, core)
 
 
 def statuses(verdict: Verdict) -> str:
@@ -214,14 +195,14 @@ async def test_300_mixed_programs_leave_nothing_behind(sandbox):
     assert len(os.listdir("/proc/self/fd")) <= files
 
 
-def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(sandbox, replace_first, soon):
+def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(sandbox, replace_first):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; test_docker_boxes kills containers")
     tests: list[list[Test]] = [[StdinTest(str(row), str(row + 1))] for row in range(40)]
     replace_first(4, b"while True: pass")
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(sandbox.run_sync, [Program(PLUS)] * 40, tests, PATIENT)
-        assert soon(lambda: sum(map(loops, sandbox.box_pids())) == 4)
+        wait_for(lambda: sum(bool(looping(pid)) for pid in sandbox.box_pids()) == 4)
         for pid in sandbox.box_pids():
             os.kill(pid, signal.SIGKILL)
         verdicts = future.result(100)
@@ -237,14 +218,14 @@ def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(sandbox, replace_fir
         ("def f(x): return x", "import time\nwhile time.process_time() < 1: pass\n"),
     ],
 )
-def test_a_half_of_a_check_that_is_killed_from_outside_blames_nobody(sandbox, soon, source, code):
+def test_a_half_of_a_check_that_is_killed_from_outside_blames_nobody(sandbox, source, code):
     if sandbox.backend == "docker":
         pytest.skip("a container's processes are no children of ours")
     test = CheckTest(f"assert f(1) == 1\n{code}assert f(2) == 2")
     with Sandbox(sandbox.backend, workers=1) as single, ThreadPoolExecutor(1) as threads:
         future = threads.submit(single.run_sync, [Program(source, "f")], [[test]], PATIENT)
-        assert soon(lambda: any(map(loops, single.box_pids())))
-        for pid in [pid for box in single.box_pids() for pid in children(box) if ticks(pid) > 10]:
+        wait_for(lambda: any(map(looping, single.box_pids())))
+        for pid in [pid for box in single.box_pids() for pid in looping(box)]:
             os.kill(pid, signal.SIGKILL)
         [verdict] = future.result(60)
     assert (verdict.status, verdict.facts) == ("AC", {"retried": True})
@@ -288,7 +269,7 @@ def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox):
             waits = case.wall_s > limits.wall_s + 16 * case.cpu_s
 
 
-def test_a_program_does_not_outlive_its_killed_box(sandbox, soon):
+def test_a_program_does_not_outlive_its_killed_box(sandbox):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; its programs end with it")
     limits = Limits(cpu_s=120.0, wall_s=300.0)
@@ -296,10 +277,10 @@ def test_a_program_does_not_outlive_its_killed_box(sandbox, soon):
         single.run_sync([Program(PLUS)], [INC])
         [box] = single.box_pids()
         future = threads.submit(single.run_sync, [Program("while True: pass")], [INC[:1]], limits)
-        assert soon(lambda: loops(box))
-        [program] = children(box)
+        wait_for(lambda: looping(box))
+        [program] = looping(box)
         os.kill(box, signal.SIGKILL)
-        assert soon(lambda: not os.path.exists(f"/proc/{program}"))
+        wait_for(lambda: not os.path.exists(f"/proc/{program}"))
         single.close_sync()
         with pytest.raises(SandboxError):
             future.result(60)
@@ -323,3 +304,125 @@ def test_programs_with_time_outs_run_side_by_side(sandbox, monkeypatch):
     verdicts = sandbox.run_sync([sleeps] * 8, [INC[:1]] * 8, limits)
     assert [verdict.status for verdict in verdicts] == ["TLE"] * 8
     assert max(seen) == 4  # boxes that have a job at the same time
+
+
+LOOP = CheckTest(
+    "def check(f):\n    for n in range(5):\n        assert f(n) == n", "check(candidate)"
+)
+FORGE = """
+import os, struct, time
+def record(kind, content=b""):
+    os.write(3, struct.pack("<I", 1 + len(content)) + kind + content)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("print(7)\nexit()", StdinTest("", "7")),
+        ("print(7)\nquit(0)", StdinTest("", "7")),
+        ("import os\nprint(os.path.basename(os.path.abspath(__file__)))",
+         StdinTest("", "program.py")),
+        ("import sys\nprint(repr(sys.stdin.read()))", StdinTest("1\r\n2\r", repr("1\r\n2\r"))),
+        ("import sys\nprint(sys.stdin.name, sys.stdout.name)", StdinTest("", "<stdin> <stdout>")),
+        ("import locale\nlocale.setlocale(locale.LC_ALL, '')\nprint('é')", StdinTest("", "é")),
+        ("assert callable(help)\nprint(7)", StdinTest("", "7")),
+    ],
+)  # fmt: skip
+def test_what_a_usual_interpreter_has_is_there(sandbox, source, test):
+    assert judge(sandbox, source, test).status == "AC"
+
+
+@pytest.mark.parametrize("kind", ["call", "check"])
+def test_a_program_cannot_wind_its_clock_back(sandbox, kind):
+    source = FORGE + "def f(n):\n    while True:\n        record(b'S')\n        time.sleep(0.1)"
+    test = CallTest((1,), 1) if kind == "call" else LOOP
+    verdict = judge(sandbox, source, test, Limits(cpu_s=60.0, wall_s=1.0))
+    assert verdict.status == "TLE"
+    assert verdict.cases[0].detail.startswith("wall")  # either half's clock may end a check
+
+
+@pytest.mark.full
+def test_answers_that_nobody_asked_for_end_a_check(sandbox):
+    source = FORGE + "while True:\n    record(b'Q', b'x' * 60000)"
+    verdict = judge(sandbox, source, LOOP, HASTY)
+    # WA: one came just when the test's code had asked; TLE: a busy machine was slow to read them
+    assert verdict.status in ("RE", "WA", "TLE")
+
+
+@pytest.mark.parametrize("kind", ["Counter(a=2)", "OrderedDict(a=2)", "defaultdict(int, a=2)"])
+def test_the_librarys_dicts_count_as_dicts(sandbox, kind):
+    source = f"from collections import *\ndef f():\n    return [{kind}]"
+    for test in (CallTest((), [{"a": 2}]), CheckTest("assert f() == [{'a': 2}]")):
+        assert judge(sandbox, source, test).status == "AC"
+    assert judge(sandbox, source, CallTest((), [{"a": 3}])).status == "WA"
+    subclass = (
+        "from collections import Counter\nclass C(Counter): pass\ndef f():\n    return C(a=2)"
+    )
+    assert judge(sandbox, subclass, CallTest((), {"a": 2})).status == "WA"
+
+
+@pytest.mark.parametrize(("source", "status"), TABLES["loads"])
+def test_a_check_that_never_calls_waits_for_the_program_to_load(sandbox, source, status):
+    limits = HASTY if status == "TLE" else PATIENT
+    for code in ("assert True", "import time\ntime.sleep(0.1)"):
+        assert judge(sandbox, source, CheckTest(code), limits).status == status
+
+
+def test_nothing_of_a_null_device_is_shared(sandbox):
+    source = """
+import fcntl, os
+def f():
+    before = fcntl.fcntl(0, fcntl.F_GETFL) & os.O_NONBLOCK
+    fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK)
+    return before"""
+    for _ in range(3):
+        assert judge(sandbox, source, CallTest((), 0)).status == "AC"
+
+
+def test_programs_may_use_temporary_files(confining):
+    if confining == "landlock":
+        pytest.skip("programs under Landlock have no files")
+    source = """
+import os, shutil, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    os.makedirs(folder + "/a/b")
+    open(folder + "/x", "w").write("7")
+    os.rename(folder + "/x", folder + "/a/y")
+    os.symlink("a/y", folder + "/z")
+    shutil.copy(folder + "/z", folder + "/a/b/c")
+    print(open(folder + "/a/b/c").read(), os.listdir(folder + "/a/b"))"""
+    deep = """
+import os
+os.chdir('/tmp')
+os.symlink('/', 'link')
+for _ in range(300):
+    open(b'\\xff', 'w').close()
+    os.mkdir('d')
+    os.chdir('d')
+for _ in range(300):
+    os.chdir('..')
+    os.chmod('d', 0)
+print(7)"""
+    empty = "import os\nprint(os.listdir('/tmp'))"
+    with Sandbox(confining, workers=1) as sandbox:
+        assert judge(sandbox, source, StdinTest("", "7 ['c']")).status == "AC"
+        assert judge(sandbox, deep, StdinTest("", "7")).status == "AC"
+        assert judge(sandbox, empty, StdinTest("", "[]")).status == "AC"
+
+
+def test_too_much_output_is_told_from_a_failed_start(sandbox):
+    """Its output was read, and it killed for it, before it was heard to say that it started."""
+    programs = [Program(f"print('a' * 9_000)  # {number}") for number in range(40)]
+    limits = Limits(cpu_s=60.0, wall_s=300.0, output_bytes=100)
+    verdicts = sandbox.run_sync(programs, [[StdinTest("", "x")]] * 40, limits, on_error="verdict")
+    assert Counter(verdict.status for verdict in verdicts) == {"OLE": 40}
+
+
+def test_no_case_takes_less_than_no_time(sandbox):
+    """The program may be over before the box looks at the results of its last tests."""
+    tests = [CallTest((number,), number + 1) for number in range(40)]
+    programs = [Program(f"def f(x):\n    return x + 1  # {n}", "f") for n in range(40)]
+    verdicts = sandbox.run_sync(programs, [tests] * 40, PATIENT)
+    assert {verdict.status for verdict in verdicts} == {"AC"}
+    assert all(case.wall_s >= 0 for verdict in verdicts for case in verdict.cases)

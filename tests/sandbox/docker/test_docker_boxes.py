@@ -1,8 +1,12 @@
+"""Boxes that are containers, and the engine that runs them."""
+
 import asyncio
+import errno
 import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -13,23 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_for
 
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.errors import FlowzooError, MissingExtraError, UsageError
+from flowzoo.extras import is_installed
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import boxes as docker_boxes
 from flowzoo.sandbox.docker import image as docker_image
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
 from flowzoo.sandbox.docker.boxes import Demultiplexer, DockerBackend
 from flowzoo.sandbox.docker.container import container_config, profile
-from flowzoo.sandbox.docker.engine import DockerError, connect
+from flowzoo.sandbox.docker.engine import DockerError, connect, explain, explain_errors, unfit
 from flowzoo.sandbox.program import Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
+from tests.sandbox.judging import PATIENT
 
 HONEST = Program("print(int(input()) + 1)")
 TEST = StdinTest("41\n", "42\n")
+VERSION = sys.version.split()[0]  # inside as outside
 SHORT = Limits(cpu_s=1.0)  # for programs that loop
-# For programs that end by themselves, however the machine stalls.
-PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
 
 
 @pytest.fixture(scope="module")
@@ -110,36 +116,28 @@ def test_limits_above_the_containers_are_refused(docker):
 
 @pytest.mark.parametrize("user", ["root", pytest.param("nonroot", marks=pytest.mark.full)])
 def test_verdicts(docker, user):
-    sources = [
-        HONEST.source,
-        "print(int(input()) + 2)",
-        "raise ValueError",
-        "print(",
-        "while True: pass",
-        "x = bytearray(10**10)",
-        "import socket; socket.socket()",
-        "import os; os.fork()",
-        "open('/runner/x', 'w')",
-        "open('/tmp/x', 'w').write(input()); print(int(open('/tmp/x').read()) + 1)",
-        "import os; print(42 + len(os.listdir('/tmp')))",
-        "with open('/tmp/x', 'wb') as file:\n    while True: file.write(bytes(2**20))",
-        HONEST.source,
-    ]
-    limits = [SHORT if source == "while True: pass" else PATIENT for source in sources]
+    loop, write = "while True: pass", "open('/tmp/x', 'w').write(input())"
+    expected = {
+        HONEST.source: "AC",
+        "print(int(input()) + 2)": "WA",
+        "raise ValueError": "RE",
+        "print(": "CE",
+        loop: "TLE",
+        "x = bytearray(10**10)": "MLE",
+        "import socket; socket.socket()": "RE",
+        "import os; os.fork()": "RE",
+        "open('/runner/x', 'w')": "RE",
+        f"{write}; print(int(open('/tmp/x').read()) + 1)": "AC",
+        "import os; print(42 + len(os.listdir('/tmp')))": "AC",
+        "with open('/tmp/x', 'wb') as file:\n    while True: file.write(bytes(2**20))": "RE",
+        f"{HONEST.source}  # again": "AC",
+    }
+    limits = [SHORT if source == loop else PATIENT for source in expected]
     with Sandbox("docker", workers=2, options={"user": user}) as sandbox:
-        statuses = judge(sandbox, *sources, limits=limits)
-        assert statuses == [
-            *("AC", "WA", "RE", "CE", "TLE", "MLE", "RE", "RE", "RE", "AC", "AC", "RE", "AC")
-        ]
-        assert sandbox.tier == "docker"
-        assert sandbox.describe()["user"] == user
-
-
-def test_the_python_inside_is_the_one_outside(docker):
-    source = "import sys; print(sys.version.split()[0])"
-    test = StdinTest("", sys.version.split()[0])
-    with Sandbox("docker", workers=1) as sandbox:
-        assert sandbox.run_sync([Program(source)], [[test]])[0].status == "AC"
+        assert judge(sandbox, *expected, limits=limits) == [*expected.values()]
+        python = f"import sys\nprint(42 if sys.version.split()[0] == {VERSION!r} else sys.version)"
+        assert judge(sandbox, python) == ["AC"]
+        assert (sandbox.tier, sandbox.describe()["user"]) == ("docker", user)
 
 
 async def test_start_and_close_leave_nothing(client):
@@ -159,7 +157,7 @@ async def test_start_and_close_leave_nothing(client):
 
 
 @pytest.mark.parametrize("runs", [False, True])
-async def test_a_cancelled_start_leaves_nothing(client, monkeypatch, soon, runs):
+async def test_a_cancelled_start_leaves_nothing(client, monkeypatch, runs):
     backend = DockerBackend()
     begun, gate, started = threading.Event(), threading.Event(), threading.Event()
     start = backend._start
@@ -181,16 +179,16 @@ async def test_a_cancelled_start_leaves_nothing(client, monkeypatch, soon, runs)
         await starting
     gate.set()
     assert await asyncio.to_thread(started.wait, 60)
-    assert await asyncio.to_thread(soon, lambda: not ours(client, backend.nonce))
+    await asyncio.to_thread(wait_for, lambda: not ours(client, backend.nonce))
     await asyncio.to_thread(backend.close)
 
 
-def test_killed_containers_lose_no_program(client, first_hang, soon):
+def test_killed_containers_lose_no_program(client, first_hang):
     owner = docker_boxes.owner_labels("")[docker_boxes.OWNER]
     labels = {"label": f"{docker_boxes.OWNER}={owner}"}
     with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
         work = threads.submit(sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT)
-        assert soon(lambda: len(first_hang) == 2)
+        wait_for(lambda: len(first_hang) == 2)
         for row in client.api.containers(filters=labels):
             client.api.kill(row["Id"])
         verdicts = work.result(600)
@@ -211,10 +209,10 @@ asyncio.run(go())
 
 
 @pytest.mark.full
-def test_containers_end_with_their_owner(client, soon):
+def test_containers_end_with_their_owner(client):
     done = subprocess.run([sys.executable, "-c", ABANDONED], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert soon(lambda: not ours(client, done.stdout.strip()))
+    wait_for(lambda: not ours(client, done.stdout.strip()))
 
 
 UNCLOSED = """
@@ -374,7 +372,7 @@ def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
 
 
 @pytest.mark.full
-def test_an_engine_that_dies_in_mid_batch(docker, tmp_path_factory, monkeypatch, first_hang, soon):
+def test_an_engine_that_dies_in_mid_batch(docker, tmp_path_factory, monkeypatch, first_hang):
     script = str(Path(__file__).parents[3] / ".ci" / "docker-engine")
     if os.geteuid() != 0 or shutil.which("dockerd") is None or not os.path.exists(script):
         pytest.skip("an engine of one's own needs root, dockerd and the checkout")
@@ -386,10 +384,129 @@ def test_an_engine_that_dies_in_mid_batch(docker, tmp_path_factory, monkeypatch,
             work = threads.submit(
                 sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT, on_error="verdict"
             )
-            assert soon(lambda: len(first_hang) == 2)
+            wait_for(lambda: len(first_hang) == 2)
             subprocess.run([script, "stop", folder], check=True)
             assert [verdict.status for verdict in work.result(600)] == ["SE"] * 6
             with pytest.raises(FlowzooError, match="no Docker engine answers"):
                 judge(sandbox, HONEST.source)
     finally:
         subprocess.run([script, "stop", folder], check=True)
+
+
+GOOD = {
+    "OSType": "linux",
+    "MemoryLimit": True,
+    "PidsLimit": True,
+    "CpuCfsQuota": True,
+    "SecurityOptions": ["name=seccomp,profile=default"],
+}
+needs_module = pytest.mark.skipif(
+    not is_installed("docker"), reason="the module docker is not installed"
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"MemoryLimit": False}, "cannot limit memory"),
+        ({"PidsLimit": False, "CpuCfsQuota": False}, "cannot limit processes, limit CPU"),
+        ({"SecurityOptions": ["name=cgroupns"]}, "no seccomp"),
+        ({"SecurityOptions": None}, "no seccomp"),
+        ({"OSType": "windows"}, "Linux containers"),
+    ],
+)
+def test_an_engine_without_limits_is_refused(facts, message):
+    assert unfit(GOOD) == ""
+    assert message in unfit({**GOOD, **facts})
+
+
+@needs_module
+def test_no_engine(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    with pytest.raises(DockerError, match=r"no Docker engine answers at .*DOCKER_HOST"):
+        connect()
+
+
+@needs_module
+def test_an_engine_that_hangs_up(monkeypatch, tmp_path):
+    path = f"{tmp_path}/engine.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def hang_up() -> None:
+            for _ in range(8):
+                try:
+                    server.accept()[0].close()
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        try:
+            with pytest.raises(DockerError, match=r"disappeared|no Docker engine"):
+                connect()
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@needs_module
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("garbage", "expected unix://PATH or tcp://HOST:PORT"),
+        ("unix://", "expected unix://PATH or tcp://HOST:PORT"),
+        ("ssh://me@there", "forward the engine's socket"),
+    ],
+)
+def test_an_address_of_another_form(monkeypatch, host, message):
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(DockerError, match=f"DOCKER_HOST='{host}': .*{message}"):
+        connect()
+
+
+@needs_module
+def test_the_words_of_the_engine_are_not_lost_behind_a_long_url():
+    from docker.errors import APIError
+
+    refused = APIError("500 Server Error for http+docker://" + "x" * 500)
+    refused.explanation = "write /python/x.pyc: no space left on device"
+    assert "docker image prune" in explain(refused, "building")
+    assert "xxx" not in explain(refused, "building")
+
+
+def test_missing_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(MissingExtraError, match=r"flowzoo\[docker\]"):
+        connect()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "group `docker`"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a.so"), "/a.so cannot be used"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/tmp/a.tar"), "/tmp/a.tar cannot be"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "no Docker engine answers"),
+        (TimeoutError("Read timed out."), "no Docker engine answers"),
+        (OSError(errno.ENOSPC, "No space left on device"), "docker image prune"),
+        (RuntimeError("write /x: no space left on device"), "docker image prune"),
+        (RuntimeError("Unknown runtime specified runsc: unknown runtime"), "install it or leave"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "disappeared while testing"),
+        (RuntimeError("invalid reference format: repository"), "expected NAME or NAME:TAG"),
+        (RuntimeError("something else"), "failed while testing: "),
+    ],
+)
+def test_errors_name_the_remedy(error, message):
+    assert message in explain(error, "testing")
+    # requests and urllib3 hand the cause over as an argument of their own errors.
+    assert message in explain(RuntimeError("wrapped", RuntimeError(str(error), error)), "testing")
+
+
+def test_explained_leaves_our_own_errors_alone():
+    with pytest.raises(DockerError, match=r"^as it is$"), explain_errors("testing"):
+        raise DockerError("as it is")
+    with pytest.raises(DockerError, match="failed while testing: odd"), explain_errors("testing"):
+        raise ValueError("odd")
