@@ -9,7 +9,7 @@ import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
 from flowzoo.agents.evaluation.power import POWER_Z
-from flowzoo.baselines.stats import findable, share_change
+from flowzoo.baselines.stats import findable, mean_and_error, share_change
 
 Row = Mapping[str, Any]
 Episode = Mapping[str, Any]
@@ -221,9 +221,8 @@ def loop_value(
     if len(means) < 2:
         return None
     gaps = means[:, 1] - means[:, 0]
-    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    mean, error = mean_and_error(gaps)
     alone, team = means.mean(axis=0)
-    mean = float(gaps.mean())
     return LoopValue(
         over, float(alone), float(team), mean, mean - Z * error, mean + Z * error, len(gaps),
         (Z + POWER_Z) * error,

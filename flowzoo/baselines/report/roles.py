@@ -375,8 +375,12 @@ def recorded_workflow(run: RunData, sandbox: str = AUTO) -> Workflow:
     Raises:
         UsageError: the run has none, or it takes code that this command may not load.
     """
-    check_permitted(run)
     settings = run.settings
+    PERMISSION.note(str(run.folder / "run.json"), settings)
+    for word in settings.get("options") or ():
+        value = word.partition("=")[2]
+        if ":" in value:  # it names code or an address
+            PERMISSION.check(value)
     if not settings.get("workflow"):
         raise UsageError("environments and programs of others are not played again")
     options = read_settings(list(settings.get("options") or ()))
@@ -384,15 +388,6 @@ def recorded_workflow(run: RunData, sandbox: str = AUTO) -> Workflow:
         options["sandbox"] = sandbox
     workflow: Workflow = make_workflow(settings["workflow"], settings.get("task"), **options)
     return workflow
-
-
-def check_permitted(run: RunData) -> None:
-    """Note the code that a run's record names, and refuse options that name code or an address."""
-    PERMISSION.note(str(run.folder / "run.json"), run.settings)
-    for word in run.settings.get("options") or ():
-        value = word.partition("=")[2]
-        if ":" in value:
-            PERMISSION.check(value)
 
 
 def blame_finding(facts: Facts) -> Finding:

@@ -17,6 +17,7 @@ from flowzoo.baselines.report.accuracy import (
     gain_facts,
     gain_finding,
 )
+from flowzoo.baselines.report.by_policy import part_name, run_by_policy, split_roles
 from flowzoo.baselines.report.changes import (
     change_sign,
     difference,
@@ -369,3 +370,100 @@ def test_a_run_before_its_first_step_has_a_page(make_run, tmp_path):
     facts = run_facts(read_runs([folder])[0])
     assert facts["accuracy"] == []
     assert facts["cliff"]["why"] == "there is no evaluation"
+
+
+POLICIES = {"generator_0": "a", "generator_1": "b", "generator_2": "b", "aggregator": "c"}
+GOOD, LOST = part_name("generator", "b"), part_name("generator", "a")
+
+
+@pytest.fixture
+def run(make_run: Callable[..., Path], tmp_path: Path) -> RunData:
+    """A steady run in which the generator of policy `a` becomes unreadable and wrong."""
+    sharing = tuple(f"{name}={policy}" for name, policy in POLICIES.items())
+    folder = make_run(tmp_path / "run", items=120, course=(0.6,) * 5, sharing=sharing)
+    for path in (folder / "transcripts").glob("eval-*.jsonl"):
+        episodes = [json.loads(line) for line in path.read_text().splitlines()]
+        late = int(path.stem.split("-")[1]) >= 20
+        for call in (call for episode in episodes for call in episode["calls"]):
+            call["policy"] = POLICIES.get(call["agent"], "c")
+            if call["policy"] == "a" and late:
+                call |= {"reply": "no", "strict": False, "role_score": 0.0}
+        path.write_text("".join(json.dumps(episode) + "\n" for episode in episodes))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"policies": POLICIES}))
+    return read_runs([folder])[0]
+
+
+def test_a_role_with_several_policies_has_a_row_for_each(run):
+    assert split_roles(run) == {"generator"}
+    assert run_by_policy(run).roles == ["aggregator", LOST, GOOD]
+    rows = {(row["role"], row["measure"]): row for row in role_changes(run)["rows"]}
+    assert {role for role, _ in rows} == {"", "aggregator", LOST, GOOD}
+    assert rows[LOST, "strict"]["end"] == 0.0
+    assert rows[GOOD, "strict"]["end"] == 1.0
+    assert rows[GOOD, "role_score"]["end"] == pytest.approx(0.6, abs=0.1)
+
+
+def test_the_finding_is_of_one_policy(run):
+    facts = run_facts(run)
+    codes = {(role, code) for role, code in facts["codes"]}
+    assert {(LOST, "lost form"), (LOST, "lost skill")} <= codes
+    assert not any(role in ("generator", GOOD) for role, _ in codes)
+    diagnosis: dict[str, Any] = facts["diagnosis"]
+    assert diagnosis["role"] == LOST
+    assert f"It shows in {LOST}" in diagnosis["sentences"][1]
+
+
+def test_roles_of_one_policy_stay_whole(make_run, tmp_path):
+    (whole,) = read_runs([make_run(tmp_path / "whole", items=30, sharing=("isolated",))])
+    assert split_roles(whole) == frozenset()
+    assert run_by_policy(whole) is whole
+
+
+AGREEING = [
+    (100, 80, 0.9, 0.5, 0.6),
+    (50, 40, 0.75, 0.75, 0.5),
+]  # (verdicts, compared, agreement, …)
+BLIND = [(200, 200, 0.5, 0.9, 0.5)] * 2
+
+
+def rows(
+    counts: list[tuple[int, int, float, float, float]], name: str = "compared"
+) -> list[dict[str, Any]]:
+    names = (name, "agreement", "passed", "right")
+    return [
+        {"verdicts": verdicts, "unreadable": verdicts // 10}
+        | (dict(zip(names, (compared, *shares), strict=True)) if compared else {})
+        for verdicts, compared, *shares in counts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "counts", "level", "title", "text"),
+    [
+        ("judge/", AGREEING, "result", "agrees with the truth on 85.0 %", "kappa 0.69"),
+        (
+            "eval/judge/",
+            AGREEING,
+            "result",
+            "agrees with the truth on 85.0 %",
+            "Of 150 verdicts 15",
+        ),
+        ("judge/", BLIND, "warn", "hardly agrees", "by chance alone 50.0 %"),
+        ("judge/", [(30, 0, 0.0, 0.0, 0.0)] * 2, "unknown", "compared with no truth", "Of 60"),
+    ],
+)
+def test_agreement(make_run, tmp_path, prefix, counts, level, title, text):
+    folder = make_run(tmp_path / "run", course=(0.4, 0.5, 0.5), items=30, every=1)
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, row in zip(lines[1:], rows(counts), strict=True):
+        line |= {prefix + name: value for name, value in row.items()}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    findings = run_facts(read_runs([folder])[0])["findings"]
+    (finding,) = (finding for finding in findings if "The judge" in finding["title"])
+    plain = {name: value.replace("\xa0", " ") for name, value in finding.items()}
+    assert plain["level"] == level
+    assert title in plain["title"]
+    assert text in plain["text"]
+    assert "none of these counts as 0" in plain["text"]

@@ -2,15 +2,21 @@ import base64
 import hashlib
 import json
 import re
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
 import pytest
 
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
 from flowzoo.baselines.report.html import as_json, render
-from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.reading import find_evaluations, find_runs, read_runs
 from flowzoo.baselines.report.transcripts import LONGEST, Texts, pack, shorten
 from flowzoo.baselines.report.write import page_names, write_report
+from flowzoo.baselines.run.reading import read_episodes, sharing_words
+from flowzoo.cli import main
+from flowzoo.errors import DataError, UsageError
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>", "<!-- <script>", "<img src=x onerror=hacked()>",
@@ -157,3 +163,208 @@ def test_an_overview_is_one_page_without_links(make_run, tmp_path):
     facts = json.loads(scripts_of(out.read_text())[0])
     assert facts["matrix"]["cells"][0]["pages"] == {"0": None, "1": None}
     assert [path.name for path in out.parent.iterdir()] == ["index.html"]
+
+
+def test_runs_are_found_below_a_matrix_and_named_by_what_tells_them_apart(make_run, tmp_path):
+    for seed in (1, 0):
+        make_run(tmp_path / "m" / "cell" / f"seed-{seed}", seed=seed, items=8)
+    runs = read_runs([tmp_path / "m"])
+    assert [run.name for run in runs] == ["seed-0", "seed-1"]
+    make_run(tmp_path / "m" / "other" / "seed-0", items=8)
+    names = [run.name for run in read_runs([tmp_path / "m"])]
+    assert names == ["cell/seed-0", "cell/seed-1", "other/seed-0"]
+
+
+def test_a_run_given_twice_is_read_once(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", items=8)
+    assert find_runs([folder, tmp_path]) == [folder]
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"no run was found.*run\.json"):
+        find_runs([tmp_path])
+    with pytest.raises(UsageError, match="expected the directory of a run"):
+        find_runs([tmp_path / "absent"])
+
+
+def test_evaluations_among_runs_are_left_out_and_found(make_run, tmp_path):
+    run = make_run(tmp_path / "run", items=8)
+    evaluation = tmp_path / "evaluation"
+    EvaluationDirectory(evaluation, {"n": 3}).save_summary({})
+    assert find_runs([tmp_path]) == [run]
+    assert find_evaluations([tmp_path]) == [evaluation]
+    with pytest.raises(UsageError, match=r"holds an evaluation .*alone writes its page"):
+        find_runs([run, evaluation])
+    with pytest.raises(UsageError, match="holds no evaluation, but something else"):
+        EvaluationDirectory(run, {"n": 3})
+
+
+def test_a_record_that_is_not_of_a_run_is_named(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", items=8)
+    (folder / "run.json").write_text('{"other": 1}')
+    with pytest.raises(DataError, match=r"run\.json has no `settings`"):
+        read_runs([folder])
+    (folder / "run.json").write_text("{")
+    with pytest.raises(DataError, match=r"run\.json is not JSON"):
+        read_runs([folder])
+
+
+def test_a_torn_last_line_is_dropped_and_an_earlier_one_is_named(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", items=8)
+    metrics = folder / "metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text(whole + '{"step": 7')
+    assert len(read_runs([folder])[0].rows) == len(whole.splitlines())
+    metrics.write_text("[]\n" + whole)
+    with pytest.raises(DataError, match="line 1: not a row of metrics"):
+        read_runs([folder])
+
+
+def test_roles_and_policies_of_an_unfinished_run(make_run, tmp_path):
+    folder = make_run(tmp_path / "run", items=8, sharing=("isolated",), finished=False)
+    run = read_runs([folder])[0]
+    assert run.roles == ["generator", "aggregator"]
+    assert run.policies == {"generator": "generator", "aggregator": "aggregator"}
+    assert run.summary is None
+
+
+def test_sharing_that_is_left_out_is_what_the_algorithm_is_made_for(make_run, tmp_path):
+    plan = {"items": 8, "sharing": (), "finished": False}
+    policies = {
+        name: set(
+            read_runs([make_run(tmp_path / name, algorithm=name, **plan)])[0].policies.values()
+        )
+        for name in ("grpo", "magrpo", "magrpo_tree")
+    }
+    alone = {"generator", "aggregator"}
+    assert policies == {"grpo": {"shared"}, "magrpo": alone, "magrpo_tree": alone}
+    settings = [{}, {"sharing": None, "algorithm": "of another version"}, {"sharing": ["a=b"]}]
+    assert [sharing_words(one) for one in settings] == [["shared"], ["shared"], ["a=b"]]
+
+
+def test_the_task_of_a_run_is_the_workflows_own_where_none_is_named(make_run, tmp_path):
+    run = read_runs([make_run(tmp_path / "run", items=8)])[0]
+    settings = {**run.settings, "task": None}
+    assert replace(run, settings=settings).task == "math"
+    foreign = {**settings, "workflow": "absent_module:Class"}
+    assert replace(run, settings=foreign).task == "default task"
+
+
+def test_problem_sets_are_known_by_name_or_by_their_problems(make_run, tmp_path):
+    one, two = (
+        read_runs([make_run(tmp_path / name, items=8, task=name)])[0] for name in ("math", "code")
+    )
+    assert one.problem_set
+    assert one.problem_set != two.problem_set
+    named = {"protocol": {"problem_set": "f94b3837a6ee"}}
+    assert replace(one, summary=named).problem_set == "f94b3837a6ee"
+
+
+def test_episodes_with_lone_surrogates_and_nul_are_read(make_run, tmp_path):
+    text = "a\x00b\ud800c\u2028d"
+    folder = make_run(tmp_path / "run", items=8, replies=(text,))
+    episode = read_episodes(folder / "transcripts" / "eval-000000.jsonl")[0]
+    assert episode["calls"][0]["reply"] == text
+    assert json.loads(json.dumps(episode)) == episode
+
+
+def test_a_run_gets_its_report_inside(make_run, tmp_path, capsys):
+    folder = make_run(tmp_path / "run", items=12)
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"report  {folder / 'report.html'}\n"
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_runs_of_several_directories_are_one_report(make_run, tmp_path, capsys):
+    one, two = (make_run(tmp_path / name, items=12) for name in ("one", "two"))
+    out = tmp_path / "both.html"
+    assert main(["report", str(one), str(two), "--out", str(out)]) == 0
+    assert "and 2 pages in" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "both-runs").iterdir()) == [
+        "one.html",
+        "two.html",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--episodes", "-1"], "`episodes` must be at least 0, got -1"),
+        (["--png", "plots"], "flowzoo[report]"),
+    ],
+)
+def test_mistakes_are_one_line_before_any_work(
+    words, message, make_run, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    folder = make_run(tmp_path / "run", items=12)
+    assert main(["report", str(folder), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "folder"], "got the directory folder: name a file with --out"),
+        (["--out", "file/page.html"], "--out file/page.html: file exists and is a file: choose"),
+        (["--png", "file"], "--png file: file exists and is a file: choose"),
+        (["--png", "file/below/plots"], "exists and is a file: choose"),
+    ],
+)
+def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(
+    words, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    assert main(["report", "absent", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_where_the_pages_of_runs_go_is_named(make_run, tmp_path, capsys):
+    for name in ("a", "b"):
+        make_run(tmp_path / name / "seed-0", items=4)
+    out = tmp_path / "page.html"
+    (tmp_path / "page-runs").touch()
+    words = ["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]
+    assert main(words) == 2
+    assert "page-runs exists and is a file" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*words, "--overview"]) == 0
+    assert out.exists()
+
+
+def test_a_folder_without_runs_is_status_2(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "no run was found" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_plots_of_a_run_and_of_a_matrix_are_files(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    make_run(tmp_path / "m" / "a$b_c" / "seed-0", items=40, gradients=True)
+    make_run(tmp_path / "m" / "other" / "seed-0", items=40, sharing=("isolated",))
+    out = tmp_path / "png"
+    assert main(["report", str(tmp_path / "m" / "a$b_c"), "--png", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {
+        "accuracy.png", "roles.png", "gradient-mass.png", "cosines.png",
+    }  # fmt: skip
+    assert main(["report", str(tmp_path / "m"), "--png", str(out / "m")]) == 0
+    assert {path.name for path in (out / "m").iterdir()} == {
+        "gains.png", "peak-terminal.png", "course-a-b_c.png", "course-other.png",
+    }  # fmt: skip
+    for path in out.rglob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 5_000
+
+
+def test_a_matrix_of_three_evaluations_has_no_plot_of_its_end(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    for cell, sharing in (("one", "shared"), ("two", "isolated")):
+        folder = tmp_path / "m" / cell / "seed-0"
+        make_run(folder, items=40, course=(0.5, 0.6, 0.6), sharing=(sharing,))
+    assert main(["report", str(tmp_path / "m"), "--png", str(tmp_path / "png")]) == 0
+    names = {path.name for path in (tmp_path / "png").iterdir()}
+    assert names == {"gains.png", "course-one.png", "course-two.png"}

@@ -5,14 +5,17 @@ import itertools
 import json
 import shlex
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from benchmarks.families.check import FAMILIES
+from benchmarks.families.models import make_tokenizer
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
@@ -25,14 +28,21 @@ from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft import trainer as sft_trainer
-from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes, read_transcripts
+from flowzoo.baselines.sft.choose import (
+    SftCounts,
+    best_of,
+    choose,
+    quotes,
+    read_transcripts,
+    reason_against,
+)
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
-from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
+from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, play_scripted, read_source
 from flowzoo.baselines.sft.trainer import SAVE_S, SAVE_SHARE, SaveClock, SupervisedTrainer
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError
-from tests.baselines.rows import copy_after
+from tests.baselines.rows import copy_after, new_call
 from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("sft")  # they share a run
@@ -481,3 +491,94 @@ def test_a_checkpoint_is_due_after_minutes_and_what_is_slow_to_save_is_saved_rar
     assert not clock.due
     now += 1
     assert clock.due
+
+
+ASKED = [{"role": "user", "content": "2 + 3?"}]
+THOUGHT = "<think>Odd.</think>5"
+EMPTY = "<think>\n\n</think>\n\n"
+
+
+def taught(name: str, reply: str, thinking: bool | None = None) -> str:
+    """What a reply adds to its prompt in the row that is taught; "" if it is left out."""
+    tokenizer = make_tokenizer(FAMILIES[name])
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+            num_attention_heads=1, max_position_embeddings=256,
+            eos_token_id=tokenizer.convert_tokens_to_ids(FAMILIES[name]["stops"]),
+        )
+    )  # fmt: skip
+    rows = RowTokenizer.of(model, tokenizer, thinking, 0)
+    recorded = new_call("solver", messages=tuple(ASKED), reply=reply)
+    transcript = Transcript("chats", "", "", "chats:0", 1.0, False, (recorded,))
+    counts = SftCounts()
+    made = RowMaker({"solver": 1}, {"solver": "p"}, {"p": rows})
+    calls = made.rows([transcript], "all", counts)["p"]
+    if not calls:
+        assert sum(counts.replies_left_out.values()) == 1
+        return ""
+    (call,) = calls
+    prompt = tokenizer.decode(call.prompt_ids)
+    return tokenizer.decode((*call.prompt_ids, *call.output_ids)).removeprefix(prompt)
+
+
+@pytest.mark.parametrize(
+    ("name", "thinking", "reply", "row"),
+    [
+        ("phi-3", None, "5", " 5<|end|>"),  # its tokenizer puts a space before every text
+        ("qwen-2", None, "5", "5<|im_end|>"),
+        ("qwen-3", None, "5", f"{EMPTY}5<|im_end|>"),
+        ("qwen-3", True, "5", f"{EMPTY}5<|im_end|>"),
+        ("qwen-3", False, "5", "5<|im_end|>"),
+        ("qwen-3", None, THOUGHT, "<think>\nOdd.\n</think>\n\n5<|im_end|>"),
+        ("qwen-3", False, THOUGHT, ""),
+        ("gpt-oss", None, "5", "<|channel|>final<|message|>5<|return|>"),
+        (
+            "gpt-oss", None, THOUGHT,
+            "<|channel|>analysis<|message|>Odd.<|end|><|start|>assistant"
+            "<|channel|>final<|message|>5<|return|>",
+        ),
+        ("mistral-1", None, "5", " 5</s>"),
+        ("mistral-think", None, THOUGHT, "[THINK]Odd.[/THINK]5</s>"),
+        ("llama-3", None, " 5\n", "5<|eot_id|>"),
+        ("deepseek-r1", None, THOUGHT, "Odd.</think>5<｜end▁of▁sentence｜>"),
+        ("deepseek-r1", None, "5", ""),
+        ("glm-4", None, "5", "\n5<|user|>"),
+        ("neox", None, "5<|im_start|>", ""),
+    ],
+)  # fmt: skip
+def test_a_row_is_what_the_template_writes_after_the_prompt(name, thinking, reply, row):
+    assert taught(name, reply, thinking) == row
+
+
+GAMES = Path(__file__).resolve().parents[3] / "examples" / "games.py"
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Transcript]:
+    workflow = make_workflow(f"{GAMES}:Commons")
+    return play_scripted("scripted", workflow, 0.5, ScriptedPlay("train", 20, 1, 0))
+
+
+def test_a_game_needs_no_threshold(episodes):
+    assert all(episode.pays and (episode.score or 0) < 1 for episode in episodes[:5])
+    counts = SftCounts()
+    kept = choose(episodes, SftConfig(workflow="x"), (), counts)
+    assert (len(kept), counts.left_out["score below the threshold"]) == (20, 0)
+    reasons = Counter(reason_against(reply, "right") for one in kept for reply in one.replies)
+    assert reasons == {"": 60}
+
+
+def test_a_threshold_that_is_given_counts(episodes):
+    kept = choose(episodes, SftConfig(workflow="x", threshold=0.5), (), SftCounts())
+    assert 0 < len(kept) < 20
+    assert min(episode.score or 0 for episode in kept) >= 0.5
+
+
+def test_scores_that_are_truth_still_have_to_be_1():
+    voting = make_workflow("voting_v0", "math", level=1)
+    played = play_scripted("scripted", voting, 0.6, ScriptedPlay("train", 20, 1, 0))
+    kept = choose(played, SftConfig(workflow="x"), (), SftCounts())
+    assert 0 < len(kept) < 20
+    assert {episode.score for episode in kept} == {1.0}
+    assert not any(episode.pays for episode in played)

@@ -1,7 +1,7 @@
 """Figures of a page about one evaluation, or about two on the same problems."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from flowzoo.agents.evaluation.intervals import RATES, mean_interval, values_sha
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.evaluation.summary import attempts_of, mean, means_by, tokens_per
 from flowzoo.baselines.report.evaluation.data import EvaluationData
+from flowzoo.baselines.report.findings import Facts
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
@@ -21,40 +22,14 @@ FEWEST_REPLIES = 5
 """Least number of replies of a bin; a smaller one joins the next, or the last the one before."""
 
 
-class LevelRow(TypedDict):
-    """Figures of the problems of one level."""
-
-    level: str
-    problems: int
-    episodes: int
-    accuracy: float
-    interval: tuple[float | None, float | None]
-    strict: float
-    truncated: float
-    tokens: float | None
-
-
-class LengthRow(TypedDict):
-    """Replies of a role from `low` to `high` units long.
-
-    `rates` are their mean and the ends of its 95 % interval by measure; None: no reply has it.
-    """
-
-    role: str
-    unit: Literal["tokens", "characters"]
-    low: int
-    high: int
-    replies: int
-    rates: dict[str, list[float] | None]
-
-
 def evaluation_facts(data: EvaluationData) -> dict[str, Any]:
     """Figures of one evaluation.
 
     Returns:
         The summary with `name`, `finished`, `protocol_line` (None: not finished), `role_names`,
         `levels` (rows by level of the problem; empty where no level is stated) and `lengths` (rows
-        by role and length of the reply, `unit` tokens or characters).
+        by role and length of the reply, from `low` to `high`, `unit` tokens or characters; `rates`
+        are means with the ends of their 95 % intervals by measure; None: no reply has it).
     """
     protocol = data.summary.get("protocol") if data.finished else None
     return {
@@ -118,7 +93,7 @@ def level_of(record: EpisodeRecord) -> str:
     return "" if record.level is None else str(record.level)
 
 
-def _level(level: str, records: Sequence[EpisodeRecord]) -> LevelRow:
+def _level(level: str, records: Sequence[EpisodeRecord]) -> Facts:
     calls = [call for record in records for call in record.calls]
     scores = [[record.score for record in group] for group in attempts_of(records).values()]
     return {
@@ -133,7 +108,7 @@ def _level(level: str, records: Sequence[EpisodeRecord]) -> LevelRow:
     }
 
 
-def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[LengthRow]:
+def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[Facts]:
     # Replies of one length stay together, so the bins between quantiles differ in size.
     pairs = [(record, call) for record in records for call in record.calls if call.role == role]
     counts = [call.output_tokens for _, call in pairs]
@@ -148,7 +123,7 @@ def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[LengthRow]:
             start = end
             limits.append(edge)
     bins = np.searchsorted(limits[:-1], sizes)  # the last bin has no end
-    rows: list[LengthRow] = []
+    rows: list[Facts] = []
     for number in np.unique(bins):
         inside = [pair for pair, index in zip(pairs, bins, strict=True) if index == number]
         rows.append(

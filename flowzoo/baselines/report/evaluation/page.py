@@ -45,15 +45,10 @@ Item = Sequence[Sequence[EpisodeRecord]]
 """Episodes of a row of the list, for each side."""
 
 
-class EpisodeFiles(NamedTuple):
-    """The index of a page, and the scripts that hold its transcripts."""
-
-    index: dict[str, Any]
-    scripts: list[str]
-
-
-def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> EpisodeFiles:
-    """Index and scripts of the episodes of one evaluation, or of two that are compared.
+def pack_files(
+    sides: Sequence[EvaluationData], most: int | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The index of a page of one evaluation or two, and the scripts that hold its transcripts.
 
     `most` is the number of episodes of one evaluation, or of problems of two, in their order.
     """
@@ -85,7 +80,7 @@ def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> Epis
         "total": sum(len(side.records) for side in sides),
     }  # fmt: skip
     scripts = [f'flowzooEpisodes("{stamp}",{n},{pack});\n' for n, pack in enumerate(packs)]
-    return EpisodeFiles(index, scripts)
+    return index, scripts
 
 
 def _group(items: Sequence[Item]) -> Iterator[list[Item]]:
