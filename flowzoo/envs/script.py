@@ -1,5 +1,8 @@
 """Items that a workflow script may yield, and their results."""
 
+# Messages about wrong items show annotations as they are written here.
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -66,7 +69,7 @@ class CountedReply(str):
 
     def __new__(
         cls, text: str, counts: ReplyCounts = NO_COUNTS, row: SampledRow | None = None
-    ) -> "CountedReply":
+    ) -> CountedReply:
         """Make a reply from a text."""
         reply = super().__new__(cls, text)
         reply.counts, reply.row = counts, row
