@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 EXPERTS = "scripted:0.8"
 """Policy for tasks without a pocket model."""
-PACE = 0.15
-"""Seconds between two moves in a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ async def show(
     from flowzoo.agents.rollout.drivers import make_request, reply_text
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
-    printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
+    printed = 0
     by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
     while not episode.done:
         if episode.effects:
@@ -135,8 +132,8 @@ async def show(
             (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:
-            printed = print_new(episode, printed, prompts=prompts, pace=pace)
-    print_new(episode, printed, prompts=prompts, pace=pace)
+            printed = print_new(episode, printed, prompts=prompts)
+    print_new(episode, printed, prompts=prompts)
     if by_hand:
         paid = episode_rewards(episode).returns.items()
         print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))

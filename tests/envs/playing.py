@@ -9,17 +9,7 @@ from typing import Any
 from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math import MathTask
-from flowzoo.envs.testing import advance
-
-
-def finish(episode: Episode, reply: Callable[[Any], str]) -> Episode:
-    """The episode at its end, every open turn answered with `reply(turn)`."""
-    advance(episode)
-    while not episode.done:
-        for turn in episode.waiting:
-            episode.reply(turn.agent, reply(turn))
-        advance(episode)
-    return episode
+from flowzoo.envs.testing.playthrough import advance, play_with
 
 
 def play_experts(
@@ -27,7 +17,7 @@ def play_experts(
 ) -> Episode:
     """A finished episode of scripted experts."""
     respond, agents = workflow.responder(problem, skill, seed), workflow.agents
-    return finish(
+    return play_with(
         Episode(workflow, problem, "e"),
         lambda turn: respond(agents[turn.agent][0], turn.observe()),
     )
@@ -41,7 +31,7 @@ def play_lists(workflow: Workflow, problem: Problem, replies: Mapping[str, list[
         assert left.get(turn.agent), f"{turn.agent} was asked once more than expected"
         return left[turn.agent].pop(0)
 
-    episode = finish(Episode(workflow, problem, "e"), reply)
+    episode = play_with(Episode(workflow, problem, "e"), reply)
     unused = {agent: texts for agent, texts in left.items() if texts}
     assert not unused, f"never asked for: {unused}"
     return record(episode)

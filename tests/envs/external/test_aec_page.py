@@ -8,7 +8,7 @@ import pytest
 from flowzoo.envs import Episode, EpisodeRecord
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.external.workflow import make_aec_workflow
-from tests.envs.playing import finish
+from flowzoo.envs.testing.playthrough import play_with
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -17,7 +17,9 @@ def played(file: Path) -> EpisodeRecord:
     """An episode of the environment in `file` in which free cells are taken in their order."""
     workflow = make_aec_workflow(f"{file}:make", illegal="end")
     episode = Episode(workflow, workflow.task.problem(0), "0")
-    return record(finish(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"]))))
+    return record(
+        play_with(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"])))
+    )
 
 
 def test_the_example_of_the_page_plays_to_its_end():

@@ -94,12 +94,6 @@ def test_paper_cascade(play, plan, parts):
         assert finished.facts["abstained"] is False
 
 
-def test_both_parse_rates_are_logged(play):
-    texts = replies("1. multiply first", [RIGHT] * 3, RIGHT)
-    call = play("orch_workers_v0", texts).calls[0]
-    assert (call.strict, call.lenient) == (False, True)
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

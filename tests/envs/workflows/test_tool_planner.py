@@ -11,7 +11,6 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Reply, Run, RunCase, RunResult
 from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shorten
-from tests.envs.playing import play_experts
 
 BOARD = "P..\n.#.\n..G"
 PROBLEM = Problem(
@@ -145,20 +144,6 @@ def test_paper_reads_words_and_open_blocks():
     strict = play(["```python\na", code("c")], ["down", "[D, R, R]"], max_turns=2)
     assert strict.finished().answer == "[]"
     assert strict.finished().facts["ran"] == 1
-
-
-@pytest.mark.parametrize("task", ["plan_path", "sokoban", "sudoku"])
-def test_experts_solve_and_noisy_experts_are_scored(task):
-    workflow = make_workflow("tool_planner_v0", task)
-    scores: dict[float, list[float]] = {1.0: [], 0.0: []}
-    for skill, index in ((skill, index) for skill in scores for index in range(4)):
-        problem = workflow.task.problem(index, "validation")
-        episode = play_experts(workflow, problem, skill, index)
-        scores[skill].append(record(episode).score)
-        assert episode.finished().facts["ran"] == episode.finished().facts["turns"]
-        if skill == 1.0:
-            assert episode.finished().facts["turns"] == 1
-    assert scores == {1.0: [1.0] * 4, 0.0: [0.0] * 4}
 
 
 def test_the_planner_expert_takes_a_right_list_and_mends_a_wrong_one():

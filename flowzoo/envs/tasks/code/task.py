@@ -114,7 +114,6 @@ class CodeTask(DataTask[CodeRow]):
     index. Not for files."""
     family: str | None = None
     """A family of generated problems, of any level, e.g. "merge". Not for files."""
-    data: str | None = None
     layout: CodeLayout = "auto"
     """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to detect it
     from the columns."""
@@ -143,8 +142,6 @@ class CodeTask(DataTask[CodeRow]):
     """Leave out rows of `data` that cannot be used, instead of listing them and stopping."""
     check_references: bool = False
     """Run every reference solution of `data` once; rows whose reference fails cannot be used."""
-    seed: int = 0
-    digest: str = field(default="", repr=False)
     failing: tuple[Unusable, ...] = field(default=(), repr=False)
     """Rows whose reference fails, or whose tests need other packages; found when the task is
     made."""
