@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
+from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing.playthrough import advance, play_with
+
+SUM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
 
 
 def play_experts(
@@ -35,6 +37,11 @@ def play_lists(workflow: Workflow, problem: Problem, replies: Mapping[str, list[
     unused = {agent: texts for agent, texts in left.items() if texts}
     assert not unused, f"never asked for: {unused}"
     return record(episode)
+
+
+def play(name: Any, replies: Mapping[str, list[str]], **options: Any) -> Any:
+    """Record of a workflow on `SUM` with scripted replies: agent -> replies in order."""
+    return play_lists(make_workflow(name, **options), SUM, replies)
 
 
 def play_turns(workflow: Workflow, problem: Problem, *turns: Mapping[str, str]) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,6 +27,7 @@ from flowzoo.envs.render import (
     to_ansi,
 )
 from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.code.task import fence
 from flowzoo.envs.testing import HOSTILE, advance, play_out
 from flowzoo.errors import MissingExtraError, UsageError
 
@@ -239,37 +241,34 @@ def test_human_mode_prints_each_turn_once(capsys):
     assert shown.count("; gold ") == 1
 
 
-def printed(episode):
-    """The printed text of a finished episode, in one wide column."""
+def printed(name: str, *replies: tuple[str, str], **options: Any) -> str:
+    """The printed text of an episode with these replies of agents, in one wide column."""
+    workflow = make_workflow(name, **options)
+    episode = Episode(workflow, workflow.task.problem(0))
+    for agent, text in replies:
+        episode.reply(agent, text)
+        advance(episode)
     out = io.StringIO()
     print_new(episode, 0, Console(file=out, width=200))
     return out.getvalue()
 
 
 def test_what_programs_print_and_searches_find_is_shown():
-    workflow = make_workflow("tool_planner_v0", max_turns=3)
-    episode = Episode(workflow, workflow.task.problem(0))
-    for tool in ("print('[  ]')", "1/0", "x = 1"):
-        episode.reply("tool_0", f"```python\n{tool}\n```")
-        advance(episode)
-        episode.reply("planner_0", "[]")
-        advance(episode)
-    shown = printed(episode)
+    programs = [("tool_0", fence(tool)) for tool in ("print('[  ]')", "1/0", "x = 1")]
+    replies = (reply for program in programs for reply in (program, ("planner_0", "[]")))
+    shown = printed("tool_planner_v0", *replies, max_turns=3)
     assert "the program printed: [ ]" in shown
     assert "the program failed: RE, exit code 1: ZeroDivisionError" in shown
     assert "the program printed nothing" in shown
-    search = make_workflow("search_team_v0", passages=300, max_turns=3)
-    episode = Episode(search, search.task.problem(0))
-    for agent, text in (
+    shown = printed(
+        "search_team_v0",
         ("verifier_0", "<verify>no</verify>"),
-        ("searcher_0", f"<search>{episode.problem.text}</search>"),
+        ("searcher_0", f"<search>{make_task('search', passages=300).problem(0).text}</search>"),
         ("verifier_0", "<verify>no</verify>"),
         ("searcher_0", "<search>zzz</search>"),
         ("answerer_0", ""),
-    ):
-        episode.reply(agent, text)
-        advance(episode)
-    shown = printed(episode)
+        passages=300, max_turns=3,
+    )  # fmt: skip
     assert shown.count("  found: ") == 3
     assert shown.index("  found: ") < shown.rindex("verifier_0")
     assert shown.count("nothing found") == 1
@@ -277,21 +276,13 @@ def test_what_programs_print_and_searches_find_is_shown():
 
 
 def test_runs_on_tests_are_not_shown():
-    workflow = make_workflow("coder_tester_v0", max_turns=1)
-    episode = Episode(workflow, workflow.task.problem(0))
-    episode.reply("coder_0", "```python\ndef f(x):\n    return x\n```")
-    episode.reply("tester_0", '[{"input": [1], "output": 1}]')
-    advance(episode)
-    assert "program" not in printed(episode).partition("tester_0")[2]
+    code, tests = fence("def f(x):\n    return x"), '[{"input": [1], "output": 1}]'
+    shown = printed("coder_tester_v0", ("coder_0", code), ("tester_0", tests), max_turns=1)
+    assert "program" not in shown.partition("tester_0")[2]
 
 
 def test_the_end_shows_facts_and_cuts_long_answers():
-    workflow = make_workflow("writing_pair_v0")
-    episode = Episode(workflow, workflow.task.problem(0))
-    episode.reply("writer_0", "a" * 500)
-    episode.reply("writer_1", "b" * 500)
-    advance(episode)
-    shown = printed(episode)
+    shown = printed("writing_pair_v0", ("writer_0", "a" * 500), ("writer_1", "b" * 500))
     assert "characters…" in shown.partition("\nanswer ")[2].splitlines()[0]
     assert shown.rstrip().splitlines()[-1].startswith("reward ")
 
@@ -305,11 +296,8 @@ def test_the_end_shows_facts_and_cuts_long_answers():
     ],
 )
 def test_a_reading_is_shown_where_it_is_not_plain_to_see(reply, says):
-    workflow = make_workflow("single_v0")
-    episode = Episode(workflow, workflow.task.problem(0))
-    episode.reply("generator_0", reply)
-    advance(episode)
-    last = [row for row in printed(episode).splitlines() if row.startswith("╰")][-1]
+    shown = printed("single_v0", ("generator_0", reply))
+    last = [row for row in shown.splitlines() if row.startswith("╰")][-1]
     assert (says in last) if says else set(last) == set("╰─╯")
 
 

@@ -49,7 +49,6 @@ from flowzoo.envs.tasks.rows import (
     find_layout,
     first,
     objects,
-    read_columns,
     text_of,
     unusable_rows,
 )
@@ -71,16 +70,8 @@ from flowzoo.sandbox.tier import SandboxName
 # 5. number theory: gcd, lcm, powers modulo n, counting divisors
 #
 # A solution is a chain of short steps, `7*8=56. 12+56=68. \boxed{68}`, that a model with a million
-# parameters can learn. With a `StepMistake`, the generator makes one wrong step and continues from
-# it: a plausible wrong solution. Random draws never depend on a mistake.
-@dataclass(frozen=True, slots=True)
-class StepMistake:
-    """An error of `delta` in step `step` (from 0) of a solution."""
-
-    step: int
-    delta: int
-
-
+# parameters can learn. With a mistake, the generator makes one wrong step and continues from it: a
+# plausible wrong solution. Random draws never depend on a mistake.
 class MathInstance(NamedTuple):
     """A generated problem: statement, final answer and worked solution of `steps` steps."""
 
@@ -92,16 +83,17 @@ class MathInstance(NamedTuple):
 
 @dataclass(slots=True)
 class SolutionWriter:
-    """Writes the steps of a solution, with the mistake if there is one."""
+    """Writes the steps of a solution, with an error of `delta` in step `mistake` (from 0)."""
 
-    mistake: StepMistake | None = None
+    mistake: int = -1
+    delta: int = 0
     lines: list[str] = field(default_factory=list)
     count: int = 0
 
     def step(self, before: str, value: int, after: str = "") -> int:
         """Write `before`, the value (wrong at the step of the mistake) and `after`."""
-        if self.mistake is not None and self.mistake.step == self.count:
-            value += self.mistake.delta
+        if self.mistake == self.count:
+            value += self.delta
         self.count += 1
         self.lines.append(f"{before}{value}{after}.")
         return value
@@ -302,12 +294,12 @@ LEVELS: dict[int, tuple[LevelGenerator, ...]] = {
 }
 
 
-def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
-    """Draw a problem of `level` (1 to 5); `mistake` makes its solution wrong."""
+def generate(level: int, rng: random.Random, mistake: int = -1, delta: int = 0) -> MathInstance:
+    """Draw a problem of `level` (1 to 5), with an error of `delta` in step `mistake` (from 0)."""
     # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
     kinds = LEVELS[level]
     kind = rng.choice(kinds) if len(kinds) > 1 else kinds[0]
-    return kind(rng, SolutionWriter(mistake))
+    return kind(rng, SolutionWriter(mistake, delta))
 
 
 # Statement, answer and a solution in words.
@@ -547,7 +539,6 @@ class MathTask(DataTask[MathRow]):
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
         check_choice("grader", self.grader, GraderName)
@@ -671,8 +662,8 @@ class MathTask(DataTask[MathRow]):
         key = ((level,), problem.index, problem.split, draw)
         steps = generate(level, self._rng(*key)).steps
         for _ in range(16):
-            mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))
-            wrong = generate(level, self._rng(*key), mistake)
+            mistake, delta = rng.randrange(steps), rng.choice(_DELTAS)
+            wrong = generate(level, self._rng(*key), mistake, delta)
             if not is_right(wrong.gold, problem.gold):
                 return wrong.solution
         return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"

@@ -666,6 +666,8 @@ class DataTask(Task, Generic[N]):
         return number_by_first(answers)
 
     def __post_init__(self) -> None:
+        if "columns" in vars(self):
+            object.__setattr__(self, "columns", read_columns(vars(self)["columns"]))
         plain_integers(self)
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))

@@ -159,7 +159,6 @@ class Question(NamedTuple):
     """A chain of relations from a named entity to the answer."""
 
     text: str
-    start: str
     relations: tuple[str, ...]
     path: tuple[str, ...]  # the entities from the start on; the last one is the answer
 
@@ -176,7 +175,7 @@ def draw_question(world: World, hops: int, rng: random.Random) -> Question:
             kind = RELATIONS[names[-1]].target
             path.append(world.facts[path[-1], names[-1]])
         if len(set(path)) == len(path):
-            return Question(question_text(path[0], names), path[0], tuple(names), tuple(path))
+            return Question(question_text(path[0], names), tuple(names), tuple(path))
 
 
 def question_text(start: str, relations: list[str] | tuple[str, ...]) -> str:
@@ -291,61 +290,51 @@ def _passage(entry: Any) -> Passage:
     return Passage(str(document.get("id", "")), text, float(entry["score"]))
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRetriever:
-    """Retriever on a server; transient failures are retried, then raised.
+def check_url(url: str) -> None:
+    """Raise `UsageError` unless `url` is one such as `http://127.0.0.1:8000/retrieve`."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise UsageError(f"retriever {url!r}: expected a URL such as http://host/retrieve")
+
+
+def ask_server(url: str, queries: Sequence[str], k: int) -> list[SearchResult]:
+    """The `k` best passages of a server for each query, in its order; proxies are not used.
 
     Raises:
-        UsageError: a URL that is not http(s).
+        RetrieverError: the server refuses, fails or violates the `/retrieve` contract.
     """
+    # JSON has no lone surrogates, and a server may fail on NUL.
+    clean = [
+        query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
+        for query in queries
+    ]
+    results: list[SearchResult] = []
+    for start in range(0, len(clean), BATCH):
+        part = clean[start : start + BATCH]
+        body = json.dumps({"queries": part, "topk": k, "return_scores": True})
+        results += read_response(_post(url, body.encode()), len(part), k)
+    return results
 
-    url: str
-    """Full URL, e.g. `http://127.0.0.1:8000/retrieve`; proxies are not used."""
 
-    def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
-
-    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
-        """The server's `k` best passages for each query, in its order.
-
-        Raises:
-            RetrieverError: the server refuses, fails or violates the `/retrieve` contract.
-        """
-        # JSON has no lone surrogates, and a server may fail on NUL.
-        clean = [
-            query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
-            for query in queries
-        ]
-        results: list[SearchResult] = []
-        for start in range(0, len(clean), BATCH):
-            part = clean[start : start + BATCH]
-            body = json.dumps({"queries": part, "topk": k, "return_scores": True})
-            results += read_response(self._post(body.encode()), len(part), k)
-        return results
-
-    def _post(self, body: bytes) -> bytes:
-        request = urllib.request.Request(
-            self.url, body, {"Content-Type": "application/json"}, method="POST"
-        )
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with _OPENER.open(request, timeout=TIMEOUT_S) as response:
-                    raw = response.read(_LARGEST + 1)
-                if len(raw) > _LARGEST:
-                    raise RetrieverError(f"{self.url}: a response of over {_LARGEST} bytes")
-                return raw
-            except (OSError, http.client.HTTPException) as error:
-                code = error.code if isinstance(error, urllib.error.HTTPError) else None
-                is_final = code is not None and code < 500 and code != 429
-                if is_final or attempt == ATTEMPTS:
-                    what = f"status {code}" if code is not None else repr(error)
-                    raise RetrieverError(
-                        f"the retriever at {self.url} failed {attempt} time(s), last with {what}. "
-                        "Check that the server runs and follows the /retrieve contract."
-                    ) from error
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
-        raise AssertionError("the last attempt returns or raises")
+def _post(url: str, body: bytes) -> bytes:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT_S) as response:
+                raw = response.read(_LARGEST + 1)
+            if len(raw) > _LARGEST:
+                raise RetrieverError(f"{url}: a response of over {_LARGEST} bytes")
+            return raw
+        except (OSError, http.client.HTTPException) as error:
+            code = error.code if isinstance(error, urllib.error.HTTPError) else None
+            is_final = code is not None and code < 500 and code != 429
+            if is_final or attempt == ATTEMPTS:
+                what = f"status {code}" if code is not None else repr(error)
+                raise RetrieverError(
+                    f"the retriever at {url} failed {attempt} time(s), last with {what}. "
+                    "Check that the server runs and follows the /retrieve contract."
+                ) from error
+            time.sleep(PAUSE_S * 2 ** (attempt - 1))
+    raise AssertionError("the last attempt returns or raises")
 
 
 _ANSWERS = ("golden_answers", "answers", "answer")
@@ -469,7 +458,7 @@ class SearchTask(DataTask[QuestionRow]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.retriever != "bm25":
-            HttpRetriever(self.retriever)
+            check_url(self.retriever)
         else:
             need_module("bm25s", "searching passages with BM25")  # at creation, not in an episode
         if self.data is None:
@@ -531,7 +520,7 @@ class SearchTask(DataTask[QuestionRow]):
             "level": level,
             "golds": (gold,),
             "gold_ids": tuple(world.ids[name] for name in question.path[:-1]),
-            "start": question.start,
+            "start": question.path[0],
             "relations": question.relations,
             "solution": f"<answer>{gold}</answer>",
         }
@@ -570,7 +559,7 @@ class SearchTask(DataTask[QuestionRow]):
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
     ) -> list[SearchResult]:
         if self.retriever != "bm25":
-            return HttpRetriever(self.retriever).retrieve(queries, k)
+            return ask_server(self.retriever, queries, k)
         results: list[SearchResult] = [SearchResult(())] * len(queries)
         for split in dict.fromkeys(problem.split for problem in problems):
             places = [i for i, problem in enumerate(problems) if problem.split == split]

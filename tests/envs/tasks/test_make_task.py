@@ -12,7 +12,7 @@ import pytest
 
 from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks import SPLITS, TASKS, make_task, register_task, split_of
-from flowzoo.envs.tasks.math import MathTask, StepMistake, generate
+from flowzoo.envs.tasks.math import MathTask, generate
 from flowzoo.envs.tasks.task import is_in
 from flowzoo.errors import UsageError
 from tests.tables import read_tables
@@ -204,7 +204,7 @@ def test_steps_of_right_solutions_are_true():
 
 def test_a_mistake_keeps_the_statement_and_carries_its_error_on():
     right = generate(1, random.Random(5))
-    wrong = generate(1, random.Random(5), StepMistake(step=0, delta=1))
+    wrong = generate(1, random.Random(5), mistake=0, delta=1)
     assert wrong.text == right.text
     assert wrong.steps == right.steps == right.solution.count("=")
     assert wrong.gold != right.gold

@@ -18,8 +18,8 @@ from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.search import (
     RELATIONS,
     Bm25,
-    HttpRetriever,
     SearchTask,
+    ask_server,
     best_places,
     question_text,
     read_fact,
@@ -277,7 +277,7 @@ def serving(mode: str = "good", failures: int = 0) -> Iterator[tuple[str, type[S
 
 def test_a_batch_is_one_request_and_results_come_in_order():
     with serving() as (url, server):
-        results = HttpRetriever(url).retrieve(["red", "blue\ud800\x00"], 2)
+        results = ask_server(url, ["red", "blue\ud800\x00"], 2)
     assert [[p.text for p in part.passages] for part in results] == [
         ["red 0", "red 1"],
         ["blue?  0", "blue?  1"],
@@ -289,25 +289,25 @@ def test_a_batch_is_one_request_and_results_come_in_order():
 
 def test_large_batches_are_cut():
     with serving() as (url, server):
-        assert len(HttpRetriever(url).retrieve(["q"] * 300, 1)) == 300
+        assert len(ask_server(url, ["q"] * 300, 1)) == 300
         assert [len(request["queries"]) for request in server.requests] == [256, 44]
 
 
 def test_passing_failures_are_tried_again_and_lasting_ones_raised(monkeypatch):
     monkeypatch.setattr("flowzoo.envs.tasks.search.PAUSE_S", 0.01)
     with serving(failures=2) as (url, server):
-        assert HttpRetriever(url).retrieve(["a"], 1)[0].passages[0].text == "a 0"
+        assert ask_server(url, ["a"], 1)[0].passages[0].text == "a 0"
         assert len(server.requests) == 3
     with (
         serving(failures=9) as (url, server),
         pytest.raises(RetrieverError, match=r"failed 3 time\(s\), last with status 503"),
     ):
-        HttpRetriever(url).retrieve(["a"], 1)
+        ask_server(url, ["a"], 1)
     with socket.socket() as silent:  # keeps its port from others, and does not listen
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/retrieve"
         with pytest.raises(RetrieverError, match=r"failed 3 time\(s\), last with .*refused"):
-            HttpRetriever(url).retrieve(["a"], 1)
+            ask_server(url, ["a"], 1)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_passing_failures_are_tried_again_and_lasting_ones_raised(monkeypatch):
 )
 def test_a_server_that_breaks_the_contract_is_an_error(mode, message):
     with serving(mode) as (url, _), pytest.raises(RetrieverError, match=message):
-        HttpRetriever(url).retrieve(["a"], 1)
+        ask_server(url, ["a"], 1)
 
 
 def test_the_task_searches_through_a_server():

@@ -14,12 +14,12 @@ from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.task import KINDS
 from flowzoo.envs.testing.playthrough import play_with
 from flowzoo.errors import UsageError
-from tests.envs.playing import play_experts
+from tests.envs.playing import play, play_experts
 
 MATH = [name for name in WORKFLOWS if "math" in workflow_class(name).kinds]
 
 
-def test_golden_transcript(play):
+def test_golden_transcript():
     finished = play("single_v0", {"generator_0": ["\\boxed{14}"]})
     (call,) = finished.calls
     assert call.messages == (
@@ -29,7 +29,7 @@ def test_golden_transcript(play):
 
 
 @pytest.mark.parametrize(("preset", "score"), [("strict", 0.0), ("paper", 1.0)])
-def test_strict_reads_boxes_only(play, preset, score):
+def test_strict_reads_boxes_only(preset, score):
     finished = play("single_v0", {"generator_0": ["The answer is 14."]}, preset=preset)
     assert finished.score == score
     assert (finished.calls[0].strict, finished.calls[0].lenient) == (False, True)
@@ -128,7 +128,7 @@ THOUGHT = "<think>I guess \\boxed{12345} SECRET</think>"
 OPEN = "<think>SECRET \\boxed{12345} Correct 1"
 
 
-def play(name: str, reply, **settings: object) -> Episode:
+def answered(name: str, reply, **settings: object) -> Episode:
     """One episode of workflow `name`; `reply(agent)` answers."""
     workflow = make_workflow(name, "math", **settings)
     episode = Episode(workflow, workflow.task.problem(0, "validation"))
@@ -138,7 +138,7 @@ def play(name: str, reply, **settings: object) -> Episode:
 @pytest.mark.parametrize("name", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
 @pytest.mark.parametrize("preset", ["strict", "paper"])
 def test_team_mates_do_not_see_thoughts_and_the_record_keeps_them(name, preset):
-    episode = play(name, lambda agent: f"{THOUGHT} it is \\boxed{{7}} ", preset=preset)
+    episode = answered(name, lambda agent: f"{THOUGHT} it is \\boxed{{7}} ", preset=preset)
     calls = record(episode).calls
     assert len(calls) > 1
     for call in calls:
@@ -153,7 +153,7 @@ def test_asked_for_thoughts_are_shown_and_still_not_graded(name):
     def reply(agent: str) -> str:
         return f"\\boxed{{Correct}} STRATEGY 1: add {OPEN}" if agent[0] in "eo" else OPEN
 
-    episode = play(name, reply, thoughts="show")
+    episode = answered(name, reply, thoughts="show")
     calls = record(episode).calls
     assert any("SECRET" in message["content"] for call in calls for message in call.messages)
     assert episode.finished().answer is None
@@ -161,9 +161,9 @@ def test_asked_for_thoughts_are_shown_and_still_not_graded(name):
 
 def test_a_thought_that_was_cut_off_says_nothing_under_any_preset():
     for preset in ("strict", "paper"):
-        calls = record(play("voting_v0", lambda agent: OPEN, preset=preset)).calls
+        calls = record(answered("voting_v0", lambda agent: OPEN, preset=preset)).calls
         assert not any(call.strict or call.lenient for call in calls)
-        calls = record(play("eval_opt_v0", lambda agent: OPEN, preset=preset)).calls
+        calls = record(answered("eval_opt_v0", lambda agent: OPEN, preset=preset)).calls
         assert not any(call.strict or call.lenient for call in calls)
 
 

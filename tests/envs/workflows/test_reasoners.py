@@ -8,21 +8,19 @@ import pytest
 
 from flowzoo.agents.evaluation.evaluate import record_from_json
 from flowzoo.agents.rollout.drivers import offered
-from flowzoo.envs import Episode, Problem, WorkflowEnv, WorkflowError, make_workflow
+from flowzoo.envs import Episode, WorkflowEnv, WorkflowError, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.script import RunCase, RunResult
 from flowzoo.envs.testing import advance
 from flowzoo.envs.workflows.reasoner_python import PYTHON, ReasonerPython, python_call
 from flowzoo.envs.workflows.reasoner_tool import printed_answer, short
-from tests.envs.playing import play_turns
-
-PROBLEM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
+from tests.envs.playing import SUM, play_turns
 
 
 def run(*replies, **options):
     workflow = make_workflow("reasoner_python_v0", **options)
-    return play_turns(workflow, PROBLEM, *({"reasoner_0": reply} for reply in replies))
+    return play_turns(workflow, SUM, *({"reasoner_0": reply} for reply in replies))
 
 
 def test_the_result_of_a_call_is_a_message_of_the_tool():
@@ -110,7 +108,7 @@ class Undeclared(ReasonerPython):
 def test_tools_must_be_declared():
     workflow = Undeclared(make_workflow("reasoner_python_v0").task)
     with pytest.raises(WorkflowError, match="set `tool_roles = \\('reasoner',\\)`"):
-        Episode(workflow, PROBLEM)
+        Episode(workflow, SUM)
 
 
 def test_tools_reach_the_policy_from_episodes_and_environments():
@@ -131,7 +129,7 @@ def run_both(*turns, **options):
     """Play turns of (reasoner, tool); returns the record, or the episode if it goes on."""
     workflow = make_workflow("reasoner_tool_v0", **options)
     replies = [{"tool_0": tool, "reasoner_0": reasoner} for reasoner, tool in turns]
-    return play_turns(workflow, PROBLEM, *replies)
+    return play_turns(workflow, SUM, *replies)
 
 
 def test_agreement_stops_and_pays_team_and_local():

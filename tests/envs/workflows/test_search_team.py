@@ -1,6 +1,5 @@
 """The search team: flow, presets, role scores, and what may never be graded."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -182,27 +181,6 @@ def test_a_failing_retriever_raises_and_is_never_observed(monkeypatch):
         env.step("<search>x</search>")
     with pytest.raises(UsageError, match="call reset"):
         env.step("<search>x</search>")
-
-
-def test_searches_of_many_episodes_are_one_batch(monkeypatch):
-    from flowzoo.agents.policy_map import PolicyMap
-    from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.agents.scripted import ScriptedPolicy
-
-    sizes = []
-    original = SearchTask.search_batch
-
-    def counted(self, problems, queries, k):
-        sizes.append(len(queries))
-        return original(self, problems, queries, k)
-
-    monkeypatch.setattr(SearchTask, "search_batch", counted)
-    workflow = make_workflow("search_team_v0", TASK)
-    rollout = Rollout(workflow, PolicyMap.shared(ScriptedPolicy(workflow), workflow.roles))
-    records = asyncio.run(rollout.arun([EpisodeJob(TASK.problem(i, "test")) for i in range(40)]))
-    assert [r.score for r in records] == [1.0] * 40
-    assert sizes[0] == 40
-    assert len(sizes) == 2  # the second search, for whom the first did not find both passages
 
 
 def test_the_oracle_team_answers_and_the_noisy_one_fails_more():

@@ -172,16 +172,6 @@ def test_long_outputs_are_shortened_and_failures_named():
     assert report(RunResult("TLE", (RunCase("TLE", "", ""),))) == "The program failed (TLE)."
 
 
-@pytest.mark.parametrize("task", ["plan_path", "sokoban", "sudoku"])
-def test_the_sandbox_runs_the_tools_program(task):
-    workflow = make_workflow("tool_planner_v0", task)
-    problem = workflow.task.problem(0)
-    episode = Episode(workflow, problem)
-    episode.reply("tool_0", code("import json\nprint('here:', json.dumps([]))"))
-    suite.advance(episode)
-    assert "Output:\nhere: []\nList in it: []" in prompts(episode, "planner_0")[0]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     "options",

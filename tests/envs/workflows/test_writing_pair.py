@@ -6,7 +6,6 @@ import pytest
 
 from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.writing import WritingTask, join_texts, split_texts
 from flowzoo.errors import DataError, UsageError
 from flowzoo.seeding import key_rng
@@ -163,8 +162,3 @@ def test_the_expert_writes_the_text_that_its_instruction_asks_for():
     episode, respond = Episode(workflow, problem), workflow.responder(problem)
     message = [respond("writer", turn.observe()) for turn in episode.waiting]
     assert tuple(message) == split_texts(problem.meta["solution"])
-
-
-def test_other_tasks_are_refused():
-    with pytest.raises(UsageError, match="supports tasks of kind writing"):
-        make_workflow("writing_pair_v0", MathTask())

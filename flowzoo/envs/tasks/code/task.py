@@ -49,7 +49,6 @@ from flowzoo.envs.tasks.rows import (
     RowPlace,
     Unusable,
     data_source,
-    read_columns,
 )
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels, run_programs
 from flowzoo.errors import UsageError, check_choice
@@ -147,7 +146,6 @@ class CodeTask(DataTask[CodeRow]):
     made."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("reward", self.reward, Scoring)
         check_packages(self.packages)

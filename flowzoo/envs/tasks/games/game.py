@@ -22,7 +22,6 @@ from flowzoo.envs.tasks.rows import (
     check_layout,
     data_source,
     objects,
-    read_columns,
 )
 from flowzoo.envs.tasks.task import Problem, is_in
 from flowzoo.envs.text import visible
@@ -162,7 +161,6 @@ class Game(DataTask[BoardRow]):
 
     def __post_init__(self) -> None:
         check_choice("reward", self.reward, GameReward)
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         if self.data is not None:
             object.__setattr__(self, "digest", self._source().digest)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 
@@ -99,22 +98,3 @@ def test_a_small_family_has_no_problem_in_some_splits():
     assert task.problem(0, "train").text in texts
     with pytest.raises(UsageError, match=r"no problem for split 'validation'.*family='merge'"):
         task.problem(0, "validation")
-
-
-def test_a_sandbox_that_is_not_there_is_an_error(monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    task = CodeTask(sandbox="docker")
-    with pytest.raises(UsageError, match="ocker"):
-        task.grade_batch([PROBLEM], [PROBLEM.gold + "  # once"])
-
-
-def test_a_task_of_ones_own_may_group_answers_one_by_one():
-    @dataclass(frozen=True)
-    class Own(CodeTask):
-        def classes_batch(self, problems, groups):  # type: ignore[no-untyped-def]
-            return super(CodeTask, self).classes_batch(problems, groups)
-
-        def classes(self, problem, answers):  # type: ignore[no-untyped-def]
-            return tuple(range(len(answers)))
-
-    assert Own().classes_batch([PROBLEM] * 2, [["a", "a"], ["a"]]) == [(0, 1), (0,)]

@@ -244,15 +244,3 @@ def test_a_level_whose_solution_exceeds_the_moves_is_refused(tmp_path):
     data = write(tmp_path / "levels.jsonl", board)
     with pytest.raises(DataError, match="line 1: the shortest solution has 120 moves, but at most"):
         make_task("sokoban", side=7, data=data)
-
-
-def test_generator_options_and_files_exclude_one_another(tmp_path):
-    data = write(tmp_path / "rows.jsonl", PUZZLE)
-    with pytest.raises(UsageError, match="blanks=3 is for generated problems"):
-        make_task("sudoku", data=data, blanks=3)
-    with pytest.raises(UsageError, match=r"columns=.* describes a file"):
-        make_task("sudoku", columns={"board": "x"})
-    with pytest.raises(UsageError, match="unknown column key 'text'"):
-        make_task("sudoku", data=data, columns={"text": "x"})
-    with pytest.raises(UsageError, match="neither an existing file"):
-        make_task("sudoku", data="absent.jsonl")
