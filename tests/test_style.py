@@ -7,7 +7,7 @@ from tests.prose import findings, project_identifiers
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "flowzoo"
-ALLOWED = {"stale name": 2, "function": 95}
+ALLOWED = {"stale name": 2, "function": 94}
 """Breaches that a rule may still have; their numbers only fall."""
 
 

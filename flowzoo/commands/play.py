@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 EXPERTS = "scripted:0.8"
 """Policy for tasks without a pocket model."""
-PACE = 0.15
-"""Seconds between two moves in a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ async def show(
     from flowzoo.agents.rollout.drivers import drive
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
-    printed, pace = 0, PACE if sys.stdout.isatty() else 0.0
+    printed = 0
     by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
     play = drive(lambda: episode, policy_map, seed, 0, finish=lambda *_: None)
     results: Any = None  # starts the play
@@ -131,7 +128,7 @@ async def show(
         while True:
             batch = play.send(results)
             if results and not by_hand:
-                printed = print_new(episode, printed, prompts=prompts, pace=pace)
+                printed = print_new(episode, printed, prompts=prompts)
             if isinstance(batch, EffectBatch):
                 results = resolve(workflow.task, batch.effects)
             elif isinstance(batch, RequestBatch):
@@ -140,7 +137,7 @@ async def show(
                     policy = policy_map.policy(request.agent)
                     (completion,) = await policy.generate([request])
                     results.append(Response(policy.name, completion))
-    print_new(episode, printed, prompts=prompts, pace=pace)
+    print_new(episode, printed, prompts=prompts)
     if by_hand:
         paid = episode_rewards(episode).returns.items()
         print("rewards:", ", ".join(f"{agent} {value:g}" for agent, value in paid))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from flowzoo.envs.tasks.task import Scene
 
 
-MOST_FRAMES = 60  # moves of a turn that are shown one by one; of longer turns only the last ones
-
-
 def drawn(scene: Scene) -> Text:
     """A scene as text with styles, indented."""
     from rich.text import Text
@@ -46,28 +42,13 @@ def drawn(scene: Scene) -> Text:
     return Text("\n").join(Text("  ").append_tokens(row) for row in scene)
 
 
-def print_moved(
-    episode: Episode, before: list[Reply], reply: Reply, out: Console, pace: float
-) -> None:
+def print_moved(episode: Episode, before: list[Reply], reply: Reply, out: Console) -> None:
     """Draw the effect of `reply` on the world, if any."""
     workflow, problem = episode.workflow, episode.problem
     then, now = workflow.world(before), workflow.world([*before, reply])
-    if now is None or now == then:
-        return
-    frames = workflow.task.frames(then, now) if pace > 0 else []
-    end = workflow.task.scene(problem, now)
-    if end is None:
-        return
-    if 0 < len(frames) <= MOST_FRAMES:
-        from rich.live import Live
-
-        with Live(console=out, auto_refresh=False, transient=True) as live:
-            for frame in frames:
-                scene = workflow.task.scene(problem, frame)
-                if scene is not None:
-                    live.update(drawn(scene), refresh=True)
-                time.sleep(pace)
-    out.print(drawn(end))
+    scene = None if now is None or now == then else workflow.task.scene(problem, now)
+    if scene is not None:
+        out.print(drawn(scene))
 
 
 def remarks(episode: Episode, phase: int) -> list[str]:
@@ -167,11 +148,7 @@ def to_ansi(episode: Episode) -> str:
 
 
 def print_new(
-    episode: Episode,
-    printed: int,
-    console: Console | None = None,
-    prompts: bool = False,
-    pace: float = 0.0,
+    episode: Episode, printed: int, console: Console | None = None, prompts: bool = False
 ) -> int:
     """Print the answered turns from number `printed` on, and the verdict once done."""
     from rich.console import Console
@@ -189,7 +166,7 @@ def print_new(
         if turn.slot == 0 and turn.phase > 0:
             _print_lines(_indent(remarks(episode, turn.phase - 1)), "dim italic", out)
         _print_turn(episode, turn, reply, out, prompts)
-        print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out, pace)
+        print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out)
         printed += 1
     if episode.done and printed == len(turns) + 1:
         if episode.turns:

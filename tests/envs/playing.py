@@ -6,22 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
+from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math import MathTask
-from flowzoo.envs.testing import advance
+from flowzoo.envs.testing.playthrough import advance, play_with
 
 Env = TypeVar("Env", bound=Any)
-
-
-def finish(episode: Episode, reply: Callable[[Any], str]) -> Episode:
-    """The episode at its end, every open turn answered with `reply(turn)`."""
-    advance(episode)
-    while not episode.done:
-        for turn in episode.waiting:
-            episode.reply(turn.agent, reply(turn))
-        advance(episode)
-    return episode
+SUM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
 
 
 def play_experts(
@@ -29,7 +20,7 @@ def play_experts(
 ) -> Episode:
     """A finished episode of scripted experts."""
     respond, agents = workflow.responder(problem, skill, seed), workflow.agents
-    return finish(
+    return play_with(
         Episode(workflow, problem, "e"),
         lambda turn: respond(agents[turn.agent][0], turn.observe()),
     )
@@ -43,10 +34,15 @@ def play_lists(workflow: Workflow, problem: Problem, replies: Mapping[str, list[
         assert left.get(turn.agent), f"{turn.agent} was asked once more than expected"
         return left[turn.agent].pop(0)
 
-    episode = finish(Episode(workflow, problem, "e"), reply)
+    episode = play_with(Episode(workflow, problem, "e"), reply)
     unused = {agent: texts for agent, texts in left.items() if texts}
     assert not unused, f"never asked for: {unused}"
     return record(episode)
+
+
+def play(name: Any, replies: Mapping[str, list[str]], **options: Any) -> Any:
+    """Record of a workflow on `SUM` with scripted replies: agent -> replies in order."""
+    return play_lists(make_workflow(name, **options), SUM, replies)
 
 
 def play_turns(workflow: Workflow, problem: Problem, *turns: Mapping[str, str]) -> Any:

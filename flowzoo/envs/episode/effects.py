@@ -19,7 +19,7 @@ from flowzoo.envs.script import (
     ToolResult,
     UseTool,
 )
-from flowzoo.envs.tasks.task import Problem, Task, call_named, call_task
+from flowzoo.envs.tasks.task import Problem, Task, call_named
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import UsageError
 from flowzoo.waits import function_call
@@ -90,7 +90,8 @@ def _carry_out(
     if kind is Judge:
         return list(map(partial(_judge, judge), problems, effects))
     method, call = _BATCHES[kind]
-    results = call_task(task.name, method, lambda: list(call(task, problems, effects)))
+    name = f"task {task.name!r}: {method}"
+    results = call_named(name, lambda: list(call(task, problems, effects)))
     if len(results) != len(jobs):
         raise UsageError(
             f"{method} of task {task.name!r} must return one result per {kind.__name__}: "

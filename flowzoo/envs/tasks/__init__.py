@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from importlib import import_module
 
-from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, call_task, split_of
+from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, call_named, split_of
 from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import TASK_GROUP, load_plugin, plugin_named, plugins, with_packages
@@ -134,7 +134,7 @@ def make_task(name_or_task: str | Task | type[Task], **options: object) -> Task:
         inspect.signature(cls).bind(**options)
     except TypeError as error:
         raise UsageError(f"task {cls.name!r} cannot be made with these options: {error}.") from None
-    return call_task(cls.name, "making it", lambda: cls(**options))
+    return call_named(f"task {cls.name!r}: making it", lambda: cls(**options))
 
 
 def task_options(cls: type[Task]) -> list[str] | None:

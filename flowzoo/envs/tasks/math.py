@@ -49,7 +49,6 @@ from flowzoo.envs.tasks.rows import (
     find_layout,
     first,
     objects,
-    read_columns,
     text_of,
     unusable_rows,
 )
@@ -71,16 +70,8 @@ from flowzoo.sandbox.tier import SandboxName
 # 5. number theory: gcd, lcm, powers modulo n, counting divisors
 #
 # A solution is a chain of short steps, `7*8=56. 12+56=68. \boxed{68}`, that a model with a million
-# parameters can learn. With a `StepMistake`, the generator makes one wrong step and continues from
-# it: a plausible wrong solution. Random draws never depend on a mistake.
-@dataclass(frozen=True, slots=True)
-class StepMistake:
-    """An error of `delta` in step `step` (from 0) of a solution."""
-
-    step: int
-    delta: int
-
-
+# parameters can learn. With a mistake, the generator makes one wrong step and continues from it: a
+# plausible wrong solution. Random draws never depend on a mistake.
 class MathInstance(NamedTuple):
     """A generated problem: statement, final answer and worked solution of `steps` steps."""
 
@@ -92,16 +83,17 @@ class MathInstance(NamedTuple):
 
 @dataclass(slots=True)
 class SolutionWriter:
-    """Writes the steps of a solution, with the mistake if there is one."""
+    """Writes the steps of a solution, with an error of `delta` in step `mistake` (from 0)."""
 
-    mistake: StepMistake | None = None
+    mistake: int = -1
+    delta: int = 0
     lines: list[str] = field(default_factory=list)
     count: int = 0
 
     def step(self, before: str, value: int, after: str = "") -> int:
         """Write `before`, the value (wrong at the step of the mistake) and `after`."""
-        if self.mistake is not None and self.mistake.step == self.count:
-            value += self.mistake.delta
+        if self.mistake == self.count:
+            value += self.delta
         self.count += 1
         self.lines.append(f"{before}{value}{after}.")
         return value
@@ -302,53 +294,46 @@ LEVELS: dict[int, tuple[LevelGenerator, ...]] = {
 }
 
 
-def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
-    """Draw a problem of `level` (1 to 5); `mistake` makes its solution wrong."""
+def generate(level: int, rng: random.Random, mistake: int = -1, delta: int = 0) -> MathInstance:
+    """Draw a problem of `level` (1 to 5), with an error of `delta` in step `mistake` (from 0)."""
     # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
     kinds = LEVELS[level]
     kind = rng.choice(kinds) if len(kinds) > 1 else kinds[0]
-    return kind(rng, SolutionWriter(mistake))
+    return kind(rng, SolutionWriter(mistake, delta))
 
 
-class WorkedProblem(NamedTuple):
-    """A problem with its answer and a solution in words."""
-
-    text: str
-    gold: str
-    solution: str
-
-
+# Statement, answer and a solution in words.
 WORKED = (
-    WorkedProblem(
+    (
         "A bakery packs 12 rolls in a bag. Nora buys 4 bags for a party and 9 rolls are left over. "
         "How many rolls were eaten?",
         "39",
         "4 bags hold 4 * 12 = 48 rolls. 9 are left over, so 48 - 9 = 39 rolls were eaten.",
     ),
-    WorkedProblem(
+    (
         "If $3x + 7 = 22$, what is the value of $2x$?",
         "10",
         "Subtracting 7 gives $3x = 15$, so $x = 5$. Then $2x = 2 \\cdot 5 = 10$.",
     ),
-    WorkedProblem(
+    (
         "A train covers 150 miles in 2.5 hours. At the same speed, how many miles does it cover in "
         "4 hours?",
         "240",
         "Its speed is 150 / 2.5 = 60 miles per hour. In 4 hours it covers 4 * 60 = 240 miles.",
     ),
-    WorkedProblem(
+    (
         "A bag has 3 red and 5 blue marbles. One marble is drawn at random. What is the "
         "probability that it is red? Give a common fraction.",
         "\\frac{3}{8}",
         "There are 3 + 5 = 8 marbles, and 3 of them are red. The probability is $\\frac{3}{8}$.",
     ),
-    WorkedProblem(
+    (
         "Omar saves $15 a week. He wants a bicycle for $180 and has $60 already. In how many weeks "
         "can he buy it?",
         "8",
         "He still needs 180 - 60 = 120 dollars. At 15 a week that takes 120 / 15 = 8 weeks.",
     ),
-    WorkedProblem(
+    (
         "What is the area of a rectangle whose sides are 9 and 14?",
         "126",
         "The area is the product of the sides: $9 \\cdot 14 = 126$.",
@@ -538,12 +523,10 @@ class MathTask(DataTask[MathRow]):
     level: int | str | None = None
     """Difficulty of generated problems: 1 (default) to 5, or a range such as "1-3", cycled by
     index. Not for files."""
-    data: str | None = None
     layout: MathLayout = "auto"
     """Layout of `data`: gsm8k, math, dapo, gpqa, plain, or auto to detect it from the columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` that differ from the layout's: keys text, answer, solution."""
-    seed: int = 0
     copies: CopiesRule = "refused"
     """`refused`: an unevaluated formula copied from the problem has the status `copied`, even if it
     equals the reference. `paid`: it is right."""
@@ -554,10 +537,8 @@ class MathTask(DataTask[MathRow]):
     """Rows of `data` whose answer marks a missing one, such as `NaN`, `N/A`, `?` or `[]`:
     `refused`, an error, or `kept`."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
-    digest: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
         check_choice("grader", self.grader, GraderName)
@@ -681,8 +662,8 @@ class MathTask(DataTask[MathRow]):
         key = ((level,), problem.index, problem.split, draw)
         steps = generate(level, self._rng(*key)).steps
         for _ in range(16):
-            mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))
-            wrong = generate(level, self._rng(*key), mistake)
+            mistake, delta = rng.randrange(steps), rng.choice(_DELTAS)
+            wrong = generate(level, self._rng(*key), mistake, delta)
             if not is_right(wrong.gold, problem.gold):
                 return wrong.solution
         return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"

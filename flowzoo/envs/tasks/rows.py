@@ -24,8 +24,16 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, c
 
 from flowzoo.aliases import DataRecord
 from flowzoo.declared import check_value, declared_types
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
+from flowzoo.envs.tasks.task import (
+    SPLITS,
+    Problem,
+    Task,
+    check_split,
+    number_by_first,
+    split_of,
+)
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
 from flowzoo.sandbox.tier import check_sandbox
 from flowzoo.seeding import key_rng
@@ -589,6 +597,7 @@ _TEXTS = (str, str | None)
 """Types of options that are texts."""
 
 
+@dataclass(frozen=True)
 class DataTask(Task, Generic[N]):
     """A task on a file or a generator.
 
@@ -603,21 +612,12 @@ class DataTask(Task, Generic[N]):
     most_draws: ClassVar[int] = 10_000
     """Draws for one problem of a split; if all fail, the options leave too few problems."""
 
-    # Fields of the tasks, which are frozen dataclasses.
-    @property
-    @abstractmethod
-    def data(self) -> str | None:
-        """A file, folder or Hugging Face id, as `org/name:config@split#commit`; None: generated."""
-
-    @property
-    @abstractmethod
-    def seed(self) -> int:
-        """Seed of the generator. For files it is only part of the problems' ids."""
-
-    @property
-    @abstractmethod
-    def digest(self) -> str:
-        """Expected digest of the content of `data`; default: computed when the task is made."""
+    data: str | None = None
+    """A file, folder or Hugging Face id, as `org/name:config@split#commit`; None: generated."""
+    seed: int = 0
+    """Seed of the generator. For files it is only part of the problems' ids."""
+    digest: str = field(default="", repr=False)
+    """Expected digest of the content of `data`; default: computed when the task is made."""
 
     @abstractmethod
     def _source(self) -> DataSource[N]:
@@ -653,7 +653,21 @@ class DataTask(Task, Generic[N]):
             f"{options}: choose options with more problems."
         )
 
+    def grade(self, problem: Problem, answer: str | None) -> GradeResult:
+        """Grade one answer, in tasks that do not grade batches faster."""
+        raise NotImplementedError(f"{type(self).__name__} must define grade() or grade_batch()")
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[GradeResult]:
+        return [self.grade(*pair) for pair in zip(problems, answers, strict=True)]
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        return number_by_first(answers)
+
     def __post_init__(self) -> None:
+        if "columns" in vars(self):
+            object.__setattr__(self, "columns", read_columns(vars(self)["columns"]))
         plain_integers(self)
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
@@ -674,13 +688,13 @@ class DataTask(Task, Generic[N]):
                 )
 
     def _defaults(self, names: Iterable[str]) -> dict[str, object]:
-        options = {option.name: option for option in fields(cast(Any, self))}
+        options = {option.name: option for option in fields(self)}
         return {name: options[name].default for name in names if name in options}
 
     def on(self, data: str) -> Self:
         """The task on the problems of another file, read by its own layout and columns."""
         described = self._defaults((*self.drawn_by, *self.of_file))
-        return replace(cast(Any, self), data=data, **described)
+        return replace(self, data=data, **cast(dict[str, Any], described))
 
     def size(self, split: str) -> int | None:
         """Number of rows of the file in `split`; None for generated problems."""

@@ -23,9 +23,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -48,7 +48,6 @@ from flowzoo.errors import (
     DataError,
     RetrieverError,
     UsageError,
-    check_choice,
     missing_extra,
     need_module,
 )
@@ -160,7 +159,6 @@ class Question(NamedTuple):
     """A chain of relations from a named entity to the answer."""
 
     text: str
-    start: str
     relations: tuple[str, ...]
     path: tuple[str, ...]  # the entities from the start on; the last one is the answer
 
@@ -177,7 +175,7 @@ def draw_question(world: World, hops: int, rng: random.Random) -> Question:
             kind = RELATIONS[names[-1]].target
             path.append(world.facts[path[-1], names[-1]])
         if len(set(path)) == len(path):
-            return Question(question_text(path[0], names), path[0], tuple(names), tuple(path))
+            return Question(question_text(path[0], names), tuple(names), tuple(path))
 
 
 def question_text(start: str, relations: list[str] | tuple[str, ...]) -> str:
@@ -258,7 +256,6 @@ class Bm25:
         )
 
 
-Field = Literal["queries", "query"]
 BATCH = 256  # most queries per request
 TIMEOUT_S, ATTEMPTS = 30.0, 3  # of a request
 PAUSE_S = 0.5  # before the second attempt; doubled after each attempt
@@ -293,67 +290,51 @@ def _passage(entry: Any) -> Passage:
     return Passage(str(document.get("id", "")), text, float(entry["score"]))
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRetriever:
-    """Retriever on a server; transient failures are retried, then raised.
+def check_url(url: str) -> None:
+    """Raise `UsageError` unless `url` is one such as `http://127.0.0.1:8000/retrieve`."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise UsageError(f"retriever {url!r}: expected a URL such as http://host/retrieve")
+
+
+def ask_server(url: str, queries: Sequence[str], k: int) -> list[SearchResult]:
+    """The `k` best passages of a server for each query, in its order; proxies are not used.
 
     Raises:
-        UsageError: a URL that is not http(s), or an unknown field.
+        RetrieverError: the server refuses, fails or violates the `/retrieve` contract.
     """
+    # JSON has no lone surrogates, and a server may fail on NUL.
+    clean = [
+        query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
+        for query in queries
+    ]
+    results: list[SearchResult] = []
+    for start in range(0, len(clean), BATCH):
+        part = clean[start : start + BATCH]
+        body = json.dumps({"queries": part, "topk": k, "return_scores": True})
+        results += read_response(_post(url, body.encode()), len(part), k)
+    return results
 
-    url: str
-    """Full URL, e.g. `http://127.0.0.1:8000/retrieve`; proxies are not used."""
-    field: Field = "queries"
-    """`queries`: up to 256 queries per request. `query`: one per request, for servers that need
-    it."""
 
-    def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
-        check_choice("field of a retriever", self.field, Field)
-
-    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
-        """The server's `k` best passages for each query, in its order.
-
-        Raises:
-            RetrieverError: the server refuses, fails or violates the `/retrieve` contract.
-        """
-        # JSON has no lone surrogates, and a server may fail on NUL.
-        clean = [
-            query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
-            for query in queries
-        ]
-        step = BATCH if self.field == "queries" else 1
-        results: list[SearchResult] = []
-        for start in range(0, len(clean), step):
-            part = clean[start : start + step]
-            payload = part if self.field == "queries" else part[0]
-            body = json.dumps({self.field: payload, "topk": k, "return_scores": True})
-            results += read_response(self._post(body.encode()), len(part), k)
-        return results
-
-    def _post(self, body: bytes) -> bytes:
-        request = urllib.request.Request(
-            self.url, body, {"Content-Type": "application/json"}, method="POST"
-        )
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with _OPENER.open(request, timeout=TIMEOUT_S) as response:
-                    raw = response.read(_LARGEST + 1)
-                if len(raw) > _LARGEST:
-                    raise RetrieverError(f"{self.url}: a response of over {_LARGEST} bytes")
-                return raw
-            except (OSError, http.client.HTTPException) as error:
-                code = error.code if isinstance(error, urllib.error.HTTPError) else None
-                is_final = code is not None and code < 500 and code != 429
-                if is_final or attempt == ATTEMPTS:
-                    what = f"status {code}" if code is not None else repr(error)
-                    raise RetrieverError(
-                        f"the retriever at {self.url} failed {attempt} time(s), last with {what}. "
-                        "Check that the server runs and follows the /retrieve contract."
-                    ) from error
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
-        raise AssertionError("the last attempt returns or raises")
+def _post(url: str, body: bytes) -> bytes:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT_S) as response:
+                raw = response.read(_LARGEST + 1)
+            if len(raw) > _LARGEST:
+                raise RetrieverError(f"{url}: a response of over {_LARGEST} bytes")
+            return raw
+        except (OSError, http.client.HTTPException) as error:
+            code = error.code if isinstance(error, urllib.error.HTTPError) else None
+            is_final = code is not None and code < 500 and code != 429
+            if is_final or attempt == ATTEMPTS:
+                what = f"status {code}" if code is not None else repr(error)
+                raise RetrieverError(
+                    f"the retriever at {url} failed {attempt} time(s), last with {what}. "
+                    "Check that the server runs and follows the /retrieve contract."
+                ) from error
+            time.sleep(PAUSE_S * 2 ** (attempt - 1))
+    raise AssertionError("the last attempt returns or raises")
 
 
 _ANSWERS = ("golden_answers", "answers", "answer")
@@ -469,24 +450,15 @@ class SearchTask(DataTask[QuestionRow]):
     """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), cycled by index."""
     passages: int | None = None
     """Passages of the generated knowledge base, 200 to 20,000 (default 5,000)."""
-    data: str | None = None
-    """File (or Hugging Face id) of questions with the columns above."""
     corpus: str | None = None
     """File of passages for BM25, with `data`."""
     retriever: str = "bm25"
     """`bm25`, or the URL of a server with the public `/retrieve` contract."""
-    retriever_field: Field = "queries"
-    """Request field of that server: `queries` (a batch) or `query` (one per request)."""
-    seed: int = 0
-    digest: str = field(default="", repr=False)
-    """Expected digests of `data` and `corpus`; default: computed when the task is made."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.retriever != "bm25":
-            HttpRetriever(self.retriever, self.retriever_field)
-        elif self.retriever_field != "queries":
-            raise UsageError("retriever_field describes a server: give retriever=URL as well.")
+            check_url(self.retriever)
         else:
             need_module("bm25s", "searching passages with BM25")  # at creation, not in an episode
         if self.data is None:
@@ -548,7 +520,7 @@ class SearchTask(DataTask[QuestionRow]):
             "level": level,
             "golds": (gold,),
             "gold_ids": tuple(world.ids[name] for name in question.path[:-1]),
-            "start": question.start,
+            "start": question.path[0],
             "relations": question.relations,
             "solution": f"<answer>{gold}</answer>",
         }
@@ -567,18 +539,11 @@ class SearchTask(DataTask[QuestionRow]):
         last = visible(text).rpartition("\n")[2][-_LONGEST:]
         return re.sub(r"<[^<>]*>", " ", last).strip() or None
 
-    def grade_batch(
-        self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[GradeResult]:
+    def grade(self, problem: Problem, answer: str | None) -> GradeResult:
         """1 for an exact match with a reference answer; the part `f1` is the best token F1.
 
         Status: `match`, `differs` or `none` (no answer).
         """
-        return [
-            self._grade(problem, answer) for problem, answer in zip(problems, answers, strict=True)
-        ]
-
-    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
         if answer is None:
             return GradeResult(0.0, "none", (("f1", 0.0),))
         golds = {problem.gold, *problem.meta.get("golds", ())}
@@ -594,7 +559,7 @@ class SearchTask(DataTask[QuestionRow]):
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
     ) -> list[SearchResult]:
         if self.retriever != "bm25":
-            return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
+            return ask_server(self.retriever, queries, k)
         results: list[SearchResult] = [SearchResult(())] * len(queries)
         for split in dict.fromkeys(problem.split for problem in problems):
             places = [i for i, problem in enumerate(problems) if problem.split == split]

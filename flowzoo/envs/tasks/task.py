@@ -297,10 +297,6 @@ class Task(ABC):
         """Drawing of the world after `answer`; None for tasks without a world."""
         return None
 
-    def frames(self, before: str | None, after: str) -> list[str]:
-        """Answers from `before` to `after`, each with one more action; empty without a world."""
-        return []
-
 
 def number_by_first(items: Iterable[Hashable | None]) -> tuple[int, ...]:
     """Equal items get equal numbers, from 0 in order of first appearance; -1 for None."""
@@ -339,7 +335,7 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
         TaskError: the task raised another error, or returned another type.
     """
     doing = f"problem({index}, {split!r})"
-    problem = call_task(task.name, doing, lambda: task.problem(index, split))
+    problem = call_named(f"task {task.name!r}: {doing}", lambda: task.problem(index, split))
     if not isinstance(problem, Problem):
         raise TaskError(
             f"task {task.name!r}: problem() must return a flowzoo.envs.Problem, got "
@@ -350,18 +346,13 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
 
 def get_size(task: Task, split: str) -> int | None:
     """`task.size(split)`, checked to be an integer of at least 0 or None."""
-    size = call_task(task.name, f"size({split!r})", lambda: task.size(split))
+    size = call_named(f"task {task.name!r}: size({split!r})", lambda: task.size(split))
     if size is not None and (not isinstance(size, int) or size < 0):
         raise TaskError(
             f"task {task.name!r}: size({split!r}) must return a whole number or None (endless), "
             f"got {size!r}"
         )
     return size
-
-
-def call_task(name: str, doing: str, call: Callable[[], T]) -> T:
-    """Call a task's code; its exceptions become a `TaskError` with the last line."""
-    return call_named(f"task {name!r}: {doing}", call)
 
 
 def call_named(name: str, call: Callable[[], T]) -> T:

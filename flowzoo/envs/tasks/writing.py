@@ -23,7 +23,7 @@ import json
 import random
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -38,10 +38,9 @@ from flowzoo.envs.tasks.rows import (
     first,
     objects,
 )
-from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
+from flowzoo.envs.tasks.task import Problem, is_in
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, check_choice, need_module
-from flowzoo.reward.text.grounding import SourceText as Grounds
 from flowzoo.reward.text.grounding import pair_grounding, read_source
 from flowzoo.reward.text.writing import HIGHEST, REQUIREMENTS, Form, sentences, structure
 
@@ -81,9 +80,7 @@ def draw(form: Form, rng: random.Random) -> WritingDraft:
     return WritingDraft(*(text[0].upper() + text[1:] for text in texts))
 
 
-@lru_cache(maxsize=4096)
-def _grounds(text: str) -> Grounds:
-    return read_source(text)
+_grounds = lru_cache(maxsize=4096)(read_source)
 
 
 class SourceRow(NamedTuple):
@@ -130,11 +127,8 @@ class WritingTask(DataTask[SourceRow]):
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
     reward: WritingReward = "grounded"
     """`grounded`: structure times grounding in the source. `published`: structure only."""
-    data: str | None = None
     column: str | None = None
     """The column of `data` that holds the sources; default: the first known one."""
-    seed: int = 0
-    digest: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, Form)
@@ -173,17 +167,12 @@ class WritingTask(DataTask[SourceRow]):
     def answer_lenient(self, text: str) -> str | None:
         return self.answer(text)
 
-    def grade_batch(
-        self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[GradeResult]:
-        """Grade pairs made by `join_texts`; status `graded`, or `none` for anything else.
+    def grade(self, problem: Problem, answer: str | None) -> GradeResult:
+        """Grade a pair made by `join_texts`; status `graded`, or `none` for anything else.
 
         Parts: `reward` in [0, 3], the structure levels `lengths`, `ratio`, `unique` and `style`,
         and under the grounded reward `grounding_0`, `grounding_1` and `apart` in [0, 1].
         """
-        return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
-
-    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
         pair = split_texts(answer)
         if pair is None:
             return GradeResult(0.0, "none")
@@ -195,9 +184,6 @@ class WritingTask(DataTask[SourceRow]):
             parts |= grounds
         # The highest total of the published formula is a little under 3.
         return GradeResult(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
-
-    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
         return self.solve_for(problem, 0, rng, right)

@@ -22,9 +22,9 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.external.text_env import chat, is_legal, random_action
 from flowzoo.envs.external.workflow import AECWorkflow, EnvSource, make_aec_workflow
 from flowzoo.envs.tasks.task import SPLITS
+from flowzoo.envs.testing.playthrough import play_with
 from flowzoo.errors import DivergedError, UsageError
 from flowzoo.seeding import key_rng
-from tests.envs.playing import finish
 
 
 class Trade(AECEnv[str, Any, Any]):
@@ -204,7 +204,7 @@ def play(workflow: AECWorkflow, replies: Sequence[str], index: int = 0) -> Episo
     """The record of an episode with these replies, repeated as often as it takes."""
     episode = Episode(workflow, workflow.task.problem(index), f"e{index}")
     texts = itertools.cycle(replies)
-    return record(finish(episode, lambda turn: next(texts)))
+    return record(play_with(episode, lambda turn: next(texts)))
 
 
 def to_go(calls: Sequence[Call]) -> list[float]:
@@ -439,7 +439,7 @@ def test_legal_moves_are_those_of_the_mask_and_the_space():
 def test_episodes_that_are_all_cut_off_raise_an_alarm(maker, options, remedy):
     workflow = make_aec_workflow(f"{__name__}:{maker}", **options)
     played = [Episode(workflow, workflow.task.problem(index)) for index in range(3)]
-    records = [record(finish(episode, lambda turn: "one")) for episode in played]
+    records = [record(play_with(episode, lambda turn: "one")) for episode in played]
     texts = [alarm.text for alarm in episode_alarms(records, Remedies())]
     assert [remedy in text for text in texts] == [True] * bool(remedy)
     for prefix in ("eval/", ""):
@@ -455,7 +455,9 @@ def played(file: Path) -> EpisodeRecord:
     """An episode of the environment in `file` in which free cells are taken in their order."""
     workflow = make_aec_workflow(f"{file}:make", illegal="end")
     episode = Episode(workflow, workflow.task.problem(0), "0")
-    return record(finish(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"]))))
+    return record(
+        play_with(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"])))
+    )
 
 
 def test_the_example_of_the_page_plays_to_its_end():

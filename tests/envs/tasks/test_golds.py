@@ -1,9 +1,11 @@
 """Reference answers of data files: wrappings, placeholders, sorts, and what a model would write."""
 
 import json
+from itertools import islice
 
 import pytest
 
+from benchmarks.grading.matrix import boxed, groups
 from flowzoo import cli
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import check_task
@@ -182,3 +184,31 @@ def test_check_task_returns_the_survey(tmp_path):
     assert survey is not None
     assert sum(survey.sorts.values()) == 41
     assert [row.line for row in survey.remarkable] == [1]
+
+
+DRAWN = list(islice(groups("golds of files"), 36))
+"""A group of every sort."""
+WRAPPINGS = (
+    lambda gold: json.dumps([gold]),
+    lambda gold: [gold],
+    lambda gold: f"so it is.\n#### {gold}",
+    lambda gold: f"The answer is ${gold}$.",
+)
+
+
+def graded(task: MathTask, replies: list[str]) -> list[float]:
+    problems = [task.problem(index, "all") for index in range(len(replies))]
+    return [result.score for result in task.grade_batch(problems, replies)]
+
+
+@pytest.mark.parametrize("number", range(len(WRAPPINGS)))
+def test_a_wrapped_answer_is_matched_by_its_respelling_alone(tmp_path, number):
+    golds = [group.right[0].gold() for group in DRAWN]
+    assert len(golds) >= 30
+    rows = [
+        {"prompt": f"{idx}?", "reward_model": {"ground_truth": WRAPPINGS[number](gold)}}
+        for idx, gold in enumerate(golds)
+    ]
+    task = MathTask(data=write(tmp_path / "d.jsonl", *rows))
+    assert graded(task, [boxed(group.right[0].answer() or "") for group in DRAWN]) == [1.0] * 36
+    assert graded(task, [boxed(group.wrong[0].answer() or "") for group in DRAWN]) == [0.0] * 36

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from flowzoo.envs import Episode, EpisodeRecord, make_workflow
-from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import RunCase, RunResult
 from flowzoo.envs.tasks.code.task import CodeTask, fence
@@ -16,12 +15,6 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from tests.envs.playing import play_experts, play_lists
 
-EVERY = [
-    (name, preset)
-    for name in WORKFLOWS
-    if {"math", "code"} <= set(workflow_class(name).kinds)
-    for preset in workflow_class(name).presets
-]
 TASK = CodeTask()
 PROBLEM = TASK.problem(0)
 RIGHT = fence(PROBLEM.gold)
@@ -30,29 +23,6 @@ WRONG = fence("def f(x):\n    return x - 12345")
 
 def play(workflow: Any, replies: dict[str, list[str]]) -> EpisodeRecord:
     return play_lists(workflow, PROBLEM, replies)
-
-
-@pytest.mark.parametrize(("name", "preset"), EVERY)
-@pytest.mark.parametrize("level", [1, 3])
-def test_experts_score_100_percent(name, preset, level):
-    workflow = make_workflow(name, "code", preset=preset, level=level)
-    for index in range(4):
-        problem = workflow.task.problem(index, "validation")
-        results = record(play_experts(workflow, problem, 1.0, index))
-        assert results.score == 1.0
-        assert all(call.role_score in (None, 1.0) for call in results.calls)
-        assert "boxed" not in "".join(
-            message["content"]
-            for call in results.calls
-            if call.role not in ("aggregator", "evaluator") and call.turn == 0
-            for message in call.messages
-        )
-
-
-def test_an_unskilled_team_fails():
-    for name, _ in EVERY:
-        workflow = make_workflow(name, "code")
-        assert record(play_experts(workflow, PROBLEM, skill=0.0)).score == 0.0
 
 
 def test_code_takes_two_rounds_unless_told_otherwise():

@@ -2,6 +2,7 @@ import pytest
 
 from flowzoo.envs.readers import read_plan
 from flowzoo.envs.workflows.orch_workers import read_loosely, read_parts
+from tests.envs.playing import play
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
@@ -13,7 +14,7 @@ def replies(plan: str, works: list[str], final: str) -> dict[str, list[str]]:
     return {"orchestrator_0": [plan], **workers, "synthesizer_0": [final]}
 
 
-def test_golden_transcript(play):
+def test_golden_transcript():
     finished = play("orch_workers_v0", replies(PLAN, [RIGHT, WRONG], "So \\boxed{14}"))
     assert [call.messages[0]["content"] for call in finished.calls] == [
         "Compute 2+3*4.\n\nDo not solve this. Name 1 to 3 strategies for solving it, one per line, "
@@ -40,7 +41,7 @@ def test_golden_transcript(play):
     assert finished.returns["worker_2"] == 0.0
 
 
-def test_rewards_by_hand(play):
+def test_rewards_by_hand():
     texts = replies(PLAN, [RIGHT, WRONG], "\\boxed{14}")
     assert [c.reward for c in play("orch_workers_v0", texts).calls] == [1.0] * 4
     local = play("orch_workers_v0", texts, credit="local")
@@ -49,7 +50,7 @@ def test_rewards_by_hand(play):
     assert [c.reward for c in mixed.calls] == pytest.approx([1.6, 2.0, 1.2, 2.0])
 
 
-def test_the_synthesizers_own_answer_is_graded(play):
+def test_the_synthesizers_own_answer_is_graded():
     finished = play("orch_workers_v0", replies(PLAN, [RIGHT, RIGHT], WRONG))
     assert (finished.score, finished.answer) == (0.0, "20")
     assert finished.facts["recovered"] is False
@@ -58,7 +59,7 @@ def test_the_synthesizers_own_answer_is_graded(play):
 
 
 @pytest.mark.parametrize("credit", ["team", "local"])
-def test_strict_without_a_plan_runs_all_workers_without_strategy(play, credit):
+def test_strict_without_a_plan_runs_all_workers_without_strategy(credit):
     """Counted as an abstention, which earns nothing, however well the workers did."""
     texts = replies("1. multiply first", [RIGHT] * 3, "\\boxed{14}")
     finished = play("orch_workers_v0", texts, credit=credit)
@@ -79,7 +80,7 @@ def test_strict_without_a_plan_runs_all_workers_without_strategy(play, credit):
         ("", None),
     ],
 )
-def test_paper_cascade(play, plan, parts):
+def test_paper_cascade(plan, parts):
     """(paper): labeled lines, numbered list, lines over 10 characters, whole text."""
     if parts is None and plan:
         parts = ("multiply before adding", "add what is left over")
@@ -92,12 +93,6 @@ def test_paper_cascade(play, plan, parts):
     else:
         assert orders == [f"{PROMPT}\n\nStrategy: {part}" for part in parts]
         assert finished.facts["abstained"] is False
-
-
-def test_both_parse_rates_are_logged(play):
-    texts = replies("1. multiply first", [RIGHT] * 3, RIGHT)
-    call = play("orch_workers_v0", texts).calls[0]
-    assert (call.strict, call.lenient) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +123,7 @@ def test_the_cascade_is_capped_and_reads_nothing_in_nothing():
     assert read_loosely("<think>all hidden", "STRATEGY", 3) is None
 
 
-def test_subtasks_leave_the_role_scores_of_plan_and_parts_open(play):
+def test_subtasks_leave_the_role_scores_of_plan_and_parts_open():
     texts = replies("SUBTASK 1: multiply", ["\\boxed{12}"], RIGHT)
     finished = play("orch_workers_v0", texts, split_by="subtasks")
     assert finished.calls[1].messages[0]["content"] == (
@@ -140,7 +135,7 @@ def test_subtasks_leave_the_role_scores_of_plan_and_parts_open(play):
         play("orch_workers_v0", texts, split_by="subtasks", credit="local")
 
 
-def test_max_workers_sets_agents_and_prompt(play):
+def test_max_workers_sets_agents_and_prompt():
     finished = play("orch_workers_v0", replies(PLAN, [RIGHT], RIGHT), max_workers=1)
     assert "Name 1 to 1 strategies" in finished.calls[0].messages[0]["content"]
     assert set(finished.returns) == {"orchestrator_0", "worker_0", "synthesizer_0"}
@@ -155,7 +150,7 @@ def test_max_workers_sets_agents_and_prompt(play):
         ("", ("",)),
     ],
 )
-def test_published_plans(play, plan, parts):
+def test_published_plans(plan, parts):
     """(published): one worker for an empty plan; more parts than workers are cut, not refused."""
     works = [RIGHT] * len(parts)
     finished = play("orch_workers_v0", replies(plan, works, RIGHT), preset="published")
@@ -165,7 +160,7 @@ def test_published_plans(play, plan, parts):
     assert finished.facts["abstained"] is False
 
 
-def test_published_pays_nobody_for_an_answer_without_a_box(play):
+def test_published_pays_nobody_for_an_answer_without_a_box():
     texts = replies(PLAN, [RIGHT, RIGHT], "The answer is 14.")
     finished = play("orch_workers_v0", texts, preset="published")
     assert (finished.answer, finished.score) == (None, 0.0)
@@ -173,7 +168,7 @@ def test_published_pays_nobody_for_an_answer_without_a_box(play):
     assert play("orch_workers_v0", texts, preset="paper").score == 1.0
 
 
-def test_sequential_workers_see_the_work_of_their_predecessors(play):
+def test_sequential_workers_see_the_work_of_their_predecessors():
     texts = replies(PLAN, [RIGHT, WRONG], "So \\boxed{14}")
     finished = play("orch_workers_v0", texts, mode="sequential")
     first, second = f"Worker 1 (multiply first):\n{RIGHT}", f"Worker 2 (guess):\n{WRONG}"

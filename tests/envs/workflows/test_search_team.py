@@ -1,6 +1,5 @@
 """The search team: flow, presets, role scores, and what may never be graded."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,7 +8,7 @@ import pytest
 from flowzoo.envs import Ask, Episode, Outcome, Workflow, make_workflow, testing
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record, state_hash
-from flowzoo.envs.script import Grade, GradeResult, Passage, Search, SearchResult
+from flowzoo.envs.script import Passage, Search, SearchResult
 from flowzoo.envs.tasks.search import SearchTask
 from flowzoo.envs.workflows.search_team import harmless, read_query, read_verdict
 from flowzoo.errors import RetrieverError, UsageError
@@ -184,27 +183,6 @@ def test_a_failing_retriever_raises_and_is_never_observed(monkeypatch):
         env.step("<search>x</search>")
 
 
-def test_searches_of_many_episodes_are_one_batch(monkeypatch):
-    from flowzoo.agents.policy_map import PolicyMap
-    from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-    from flowzoo.agents.scripted import ScriptedPolicy
-
-    sizes = []
-    original = SearchTask.search_batch
-
-    def counted(self, problems, queries, k):
-        sizes.append(len(queries))
-        return original(self, problems, queries, k)
-
-    monkeypatch.setattr(SearchTask, "search_batch", counted)
-    workflow = make_workflow("search_team_v0", TASK)
-    rollout = Rollout(workflow, PolicyMap.shared(ScriptedPolicy(workflow), workflow.roles))
-    records = asyncio.run(rollout.arun([EpisodeJob(TASK.problem(i, "test")) for i in range(40)]))
-    assert [r.score for r in records] == [1.0] * 40
-    assert sizes[0] == 40
-    assert len(sizes) == 2  # the second search, for whom the first did not find both passages
-
-
 def test_the_oracle_team_answers_and_the_noisy_one_fails_more():
     task = SearchTask(passages=5000)
     workflow = make_workflow("search_team_v0", task)
@@ -230,14 +208,6 @@ def test_questions_from_a_file_without_gold_passages(tmp_path):
     assert "recall" not in done.facts
     assert [call.role_score for call in done.calls] == [None, None, None, 1.0]
     testing.check_workflow(workflow)
-
-
-def test_grades_carry_f1_of_half_right_answers():
-    problem = TASK.problem(0)
-    grade = TASK.grade_batch([problem], [f"{problem.gold} Smith Jones"])[0]
-    assert type(grade) is GradeResult
-    assert 0 < dict(grade.parts)["f1"] < 1
-    assert Grade("x").of is None
 
 
 class Seeks(Workflow):

@@ -11,6 +11,7 @@ from flowzoo.envs import make_workflow
 from flowzoo.envs.script import Reply
 from flowzoo.envs.text import boxed_number
 from flowzoo.errors import UsageError
+from tests.envs.playing import play
 from tests.tables import read_tables
 
 GENERATORS = ("generator_0", "generator_1", "generator_2")
@@ -22,7 +23,7 @@ def replies(*drafts: str, choice: str | None = None) -> dict[str, list[str]]:
     return built if choice is None else built | {"aggregator_0": [choice]}
 
 
-def test_golden_transcript(play):
+def test_golden_transcript():
     finished = play("voting_v0", replies(*DRAFTS, choice="The first. \\boxed{1}"))
     prompt = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
     ballot = (
@@ -53,7 +54,7 @@ def test_golden_transcript(play):
     }
 
 
-def test_rewards_by_hand_under_every_credit(play):
+def test_rewards_by_hand_under_every_credit():
     texts = replies(*DRAFTS, choice="\\boxed{1}")
     # The third generator is unreadable: under strict it abstains and earns no team reward.
     assert [c.reward for c in play("voting_v0", texts).calls] == [1.0, 1.0, 0.0, 1.0]
@@ -70,7 +71,7 @@ def test_rewards_by_hand_under_every_credit(play):
     assert [c.reward for c in weighted.calls] == [2.5, 0.5, 0.0, 2.5]
 
 
-def test_immediate_rewards_leave_the_teams_share_out(play):
+def test_immediate_rewards_leave_the_teams_share_out():
     texts = replies(*DRAFTS, choice="\\boxed{1}")
 
     def immediate(**settings: Any) -> list[float]:
@@ -83,14 +84,14 @@ def test_immediate_rewards_leave_the_teams_share_out(play):
     assert immediate(credit=lambda parts: 3 * parts["team"] + 1) == [1.0, 1.0, 1.0, 1.0]
 
 
-def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs(play):
+def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs():
     calls = play("voting_v0", replies(*DRAFTS, choice="\\boxed{1}")).calls
     assert [call.name for call in calls] == [*GENERATORS, "aggregator_0"]
     programs = make_workflow("voting_v0", "code")
     assert {programs.trajectory(agent) for agent in programs.agents} == {"generator", "aggregator"}
 
 
-def test_role_scores_are_recorded_under_team_credit_too(play):
+def test_role_scores_are_recorded_under_team_credit_too():
     finished = play("voting_v0", replies(*DRAFTS, choice="\\boxed{2}"))
     assert (finished.score, finished.facts["recovered"]) == (0.0, False)
     assert [call.role_score for call in finished.calls] == [1.0, 0.0, 0.0, 0.0]
@@ -98,7 +99,7 @@ def test_role_scores_are_recorded_under_team_credit_too(play):
 
 
 @pytest.mark.parametrize(("choice", "strict", "paper"), read_tables(__file__)["choices"])
-def test_strict_and_paper_choices(play, choice, strict, paper):
+def test_strict_and_paper_choices(choice, strict, paper):
     """(paper): else any lone digit in range, else candidate 1; strict abstains."""
     texts = replies(*DRAFTS, choice=choice)
     for preset, chosen in (("strict", strict), ("paper", paper)):
@@ -108,7 +109,7 @@ def test_strict_and_paper_choices(play, choice, strict, paper):
         assert finished.score == float(chosen == 0)
 
 
-def test_an_abstaining_aggregator_costs_the_team_and_is_counted(play):
+def test_an_abstaining_aggregator_costs_the_team_and_is_counted():
     finished = play("voting_v0", replies(*(["\\boxed{14}"] * 3), choice="all fine"))
     assert (finished.score, finished.answer) == (0.0, None)
     assert (finished.calls[3].strict, finished.calls[3].role_score) == (False, 0.0)
@@ -116,7 +117,7 @@ def test_an_abstaining_aggregator_costs_the_team_and_is_counted(play):
     assert finished.facts["contested"] is False
 
 
-def test_paper_reads_drafts_leniently_and_both_rates_are_logged_always(play):
+def test_paper_reads_drafts_leniently_and_both_rates_are_logged_always():
     drafts = ("The answer is 14.", "\\boxed{20}", "nothing")
     for preset, score in (("strict", 0.0), ("paper", 1.0)):
         finished = play("voting_v0", replies(*drafts, choice="\\boxed{1}"), preset=preset)
@@ -126,7 +127,7 @@ def test_paper_reads_drafts_leniently_and_both_rates_are_logged_always(play):
     assert [call.reward for call in finished.calls] == [1.0] * 4  # paper withholds nothing
 
 
-def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withheld(play):
+def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withheld():
     texts = replies("\\boxed{1}", "\\boxed{2}", "\\boxed{3}", choice="\\boxed{1}")
     finished = play("voting_v0", texts, credit="local")
     assert finished.calls[3].reward == 0.2
@@ -143,14 +144,14 @@ def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withh
         (("no", "no", "no"), None, 0.0),
     ],
 )
-def test_majority_counts_equivalent_answers_without_an_aggregator(play, drafts, answer, score):
+def test_majority_counts_equivalent_answers_without_an_aggregator(drafts, answer, score):
     finished = play("voting_v0", replies(*drafts), aggregate="majority")
     assert (finished.answer, finished.score) == (answer, score)
     assert set(finished.returns) == set(GENERATORS)
     assert finished.facts["abstained"] == (answer is None)
 
 
-def test_n_votes_sets_agents_and_range(play):
+def test_n_votes_sets_agents_and_range():
     texts = {f"generator_{i}": [f"\\boxed{{{i}}}"] for i in range(15)}
     texts["generator_11"] = ["\\boxed{14}"]
     finished = play("voting_v0", texts | {"aggregator_0": ["\\boxed{12}"]}, n_votes=15)
@@ -158,7 +159,7 @@ def test_n_votes_sets_agents_and_range(play):
     assert "Candidate 15:\n\\boxed{14}" in finished.calls[-1].messages[0]["content"]
 
 
-def test_thoughts_stay_with_their_author_and_braces_are_harmless(play):
+def test_thoughts_stay_with_their_author_and_braces_are_harmless():
     texts = replies("<think>secret {0}</think>{x} \\boxed{14}", "a", "b", choice="\\boxed{1}")
     finished = play("voting_v0", texts)
     ballot = finished.calls[3].messages[0]["content"]
@@ -189,7 +190,7 @@ def test_the_expert_finds_the_only_right_candidate(right):
         ("", 0),
     ],
 )
-def test_published_takes_the_first_box_the_first_digit_or_the_first_candidate(play, choice, chosen):
+def test_published_takes_the_first_box_the_first_digit_or_the_first_candidate(choice, chosen):
     drafts = ("\\boxed{14}", "\\boxed{14}", "14")
     finished = play("voting_v0", replies(*drafts, choice=choice), preset="published")
     assert (finished.facts["chosen"], finished.facts["abstained"]) == (chosen, False)
@@ -206,7 +207,7 @@ RUBRIC = [
 
 
 @pytest.mark.parametrize(("drafts", "choice", "rewards"), RUBRIC)
-def test_the_rubric_pays_every_generator_and_the_choice_by_hand(play, drafts, choice, rewards):
+def test_the_rubric_pays_every_generator_and_the_choice_by_hand(drafts, choice, rewards):
     texts = replies(*drafts, choice=choice)
     finished = play("voting_v0", texts, credit="rubric", preset="published")
     assert [call.reward for call in finished.calls] == rewards
@@ -222,7 +223,7 @@ def test_the_rubric_pays_every_generator_and_the_choice_by_hand(play, drafts, ch
     )
 
 
-def test_a_majority_is_paid_by_the_rubric_too_and_other_workflows_have_none(play):
+def test_a_majority_is_paid_by_the_rubric_too_and_other_workflows_have_none():
     finished = play("voting_v0", replies(*DRAFTS), aggregate="majority", credit="rubric")
     assert [call.reward for call in finished.calls] == [1.0, -0.5, 0.0]
     with pytest.raises(UsageError, match="single_v0 has no rubric: expected credit team, local"):

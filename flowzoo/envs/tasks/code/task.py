@@ -49,7 +49,6 @@ from flowzoo.envs.tasks.rows import (
     RowPlace,
     Unusable,
     data_source,
-    read_columns,
 )
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels, run_programs
 from flowzoo.errors import UsageError, check_choice
@@ -114,7 +113,6 @@ class CodeTask(DataTask[CodeRow]):
     index. Not for files."""
     family: str | None = None
     """A family of generated problems, of any level, e.g. "merge". Not for files."""
-    data: str | None = None
     layout: CodeLayout = "auto"
     """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to detect it
     from the columns."""
@@ -143,14 +141,11 @@ class CodeTask(DataTask[CodeRow]):
     """Leave out rows of `data` that cannot be used, instead of listing them and stopping."""
     check_references: bool = False
     """Run every reference solution of `data` once; rows whose reference fails cannot be used."""
-    seed: int = 0
-    digest: str = field(default="", repr=False)
     failing: tuple[Unusable, ...] = field(default=(), repr=False)
     """Rows whose reference fails, or whose tests need other packages; found when the task is
     made."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         check_choice("reward", self.reward, Scoring)
         check_packages(self.packages)

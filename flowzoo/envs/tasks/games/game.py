@@ -8,7 +8,7 @@ import random
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
@@ -22,9 +22,8 @@ from flowzoo.envs.tasks.rows import (
     check_layout,
     data_source,
     objects,
-    read_columns,
 )
-from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
+from flowzoo.envs.tasks.task import Problem, is_in
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
@@ -87,11 +86,6 @@ def written(actions: Sequence[object]) -> str:
 def moves_of(answer: str) -> str:
     """The letters of a canonical list of moves."""
     return answer[2:-2].replace('","', "")
-
-
-def mistaken(moves: str, number: int, move: str) -> str:
-    """`moves` with move `number` replaced, as a canonical list."""
-    return written([*moves[:number], move, *moves[number + 1 :]])
 
 
 def check_square(rows: list[str], side: int, symbols: str) -> None:
@@ -161,16 +155,12 @@ class Game(DataTask[BoardRow]):
     """`sparse`: 1 if the final state is the goal, else 0. `shaped`: the return on the task's page
     as a fraction of the best possible one, at least 0. The return itself is the part `return` of
     the grade."""
-    seed: int = 0
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
-    data: str | None = None
     columns: Mapping[str, str] | Columns = ()
     """Name of the column of `data` that has the board, under the key `board`."""
-    digest: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_choice("reward", self.reward, GameReward)
-        object.__setattr__(self, "columns", read_columns(self.columns))
         super().__post_init__()
         if self.data is not None:
             object.__setattr__(self, "digest", self._source().digest)
@@ -288,13 +278,8 @@ class Game(DataTask[BoardRow]):
         """Concatenate canonical lists."""
         return f"[{','.join(inner for text in actions if (inner := text[1:-1]))}]"
 
-    def grade_batch(
-        self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[GradeResult]:
-        """Play the answers; statuses are `solved`, `unsolved` and `none` (no list of actions)."""
-        return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
-
-    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
+    def grade(self, problem: Problem, answer: str | None) -> GradeResult:
+        """Play an answer; the status is `solved`, `unsolved` or `none` (no list of actions)."""
         if not answer or not self.is_canonical(answer):
             return GradeResult(0.0, "none")
         end = self.play(problem, answer)
@@ -303,17 +288,9 @@ class Game(DataTask[BoardRow]):
         score = float(end.solved) if self.reward == "sparse" else share
         return GradeResult(score, "solved" if end.solved else "unsolved", parts)
 
-    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        return number_by_first(answers)
-
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
         """A list that solves the world from its start; if not `right`, one that plausibly fails."""
         return self.plan(problem, problem.meta["board"], rng, right)
-
-    def frames(self, before: str | None, after: str) -> list[str]:
-        actions = json.loads(after)
-        first = len(json.loads(before or START)) + 1
-        return [written(actions[:number]) for number in range(first, len(actions) + 1)]
 
 
 _LOCK = Lock()
@@ -400,16 +377,13 @@ class MoveGame(Game):
         """A shortest solution of `board`; empty if it is solved or unsolvable."""
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """A shortest solution of the board; wrong: with a mistake that leaves it unsolved."""
+        """A shortest solution; wrong: with one move changed or the last one omitted."""
         moves = self.best_moves(board, rng)
         if right or not moves:
             return written([*moves])
-        return self.near_miss(problem, board, moves, rng)
-
-    def near_miss(self, problem: Problem, board: str, moves: str, rng: random.Random) -> str:
-        """The solution `moves` with one move changed or the last one omitted, which fails."""
         number = rng.randrange(len(moves))
-        wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
+        others = (move for move in MOVES if move != moves[number])
+        wrong = [written([*moves[:number], move, *moves[number + 1 :]]) for move in others]
         wrong.append(written([*moves[:-1]]))
         solved = self.solves(problem, board, wrong)
         return rng.choice(

@@ -107,19 +107,6 @@ class SokobanLevel:
         rank, player = divmod(number, len(self.cells))
         return SokobanState(player, tuple(int(box) for box in self.combos[rank]))
 
-    def after(self, state: SokobanState, move: int) -> SokobanState | None:
-        """The state after a move (0 to 3: up, down, left, right), or None if it changes nothing."""
-        there = int(self.next[state.player, move])
-        if there < 0:
-            return None
-        if there not in state.boxes:
-            return SokobanState(there, state.boxes)
-        pushed = int(self.next[there, move])
-        if pushed < 0 or pushed in state.boxes:
-            return None
-        boxes = (pushed if box == there else box for box in state.boxes)
-        return SokobanState(there, tuple(sorted(boxes)))
-
     def draw(self, state: SokobanState, side: int) -> str:
         """The board of a state, `side` cells wide and high."""
         rows = [["#"] * side for _ in range(side)]
@@ -248,20 +235,16 @@ def _backwards(next_cell: np.ndarray, combos: np.ndarray, solved: int, left: np.
 STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0  # parts of the shaped return
 
 
-def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> str | None:
-    """A shortest solution from `state`, a random one of them, or None."""
-    left = level.moves_left(state)
+def solution(level: SokobanLevel, board: str, rng: random.Random) -> str | None:
+    """A shortest solution of `board`, a random one of them, or None."""
+    left = level.moves_left(level.state(board))
     if left < 0:
         return None
     moves = ""
     while left > 0:
-        nearer = [
-            (move, after)
-            for number, move in enumerate(MOVES)
-            if (after := level.after(state, number)) is not None
-            and level.moves_left(after) == left - 1
-        ]
-        move, state = rng.choice(nearer)
+        steps = [(move, run(board, written([move]), 1).board) for move in MOVES]
+        nearer = [step for step in steps if level.moves_left(level.state(step[1])) == left - 1]
+        move, board = rng.choice(nearer)
         moves, left = moves + move, left - 1
     return moves
 
@@ -333,7 +316,7 @@ class SokobanTask(MoveGame):
                 f"expected 1 to 3 boxes, as many goals, and a box off them; got {boxes} and {goals}"
             )
         level = level_of(bare(board))
-        moves = solution(level, level.state(board), random.Random(0))
+        moves = solution(level, board, random.Random(0))
         if moves is None:
             raise UsageError("the board has no solution")
         if len(moves) > most_moves(side):
@@ -361,7 +344,7 @@ class SokobanTask(MoveGame):
             return None
         state = level.numbered(int(states[rng.randrange(len(states))]))
         board = level.draw(state, side)
-        moves = solution(level, state, rng) or ""
+        moves = solution(level, board, rng) or ""
         return GameInstance(walls_and_goals, board, written([*moves]), {"optimal": len(moves)})
 
     def state(self, problem: Problem, actions: str = START) -> str:
@@ -399,5 +382,4 @@ class SokobanTask(MoveGame):
         return "cap" if result.moves >= self.cap else ""
 
     def best_moves(self, board: str, rng: random.Random) -> str:
-        level = level_of(bare(board))
-        return solution(level, level.state(board), rng) or ""
+        return solution(level_of(bare(board)), board, rng) or ""

@@ -193,7 +193,8 @@ def test_a_grader_has_the_task_of_the_stage_that_is_played():
     config = TrainConfig(workflow="single", task="plan_path", curriculum=("2:reward=shaped",))
     grader, task = RunGrader(config), make_task("plan_path")
     problem = task.problem(0)
-    effects = [(problem, Grade(task.frames(None, problem.gold)[-2]))]
+    almost = problem.gold.rpartition(",")[0] + "]"
+    effects = [(problem, Grade(almost))]
     plans = [RolloutSpec("eval", {}, 2), RolloutSpec("train", {}, 1), RolloutSpec("train", {}, 2)]
     found = [grader.resolve(plan, effects)[0] for plan in plans]
     assert found[0] == found[1]

@@ -4,14 +4,13 @@ import ast
 import random
 
 import pytest
-from processes import run_python
 
-from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.code.family import (
     HIDDEN,
     PUBLIC,
     CodeInstance,
     Draft,
+    ProgramError,
     compiled,
     complete,
     count_changes,
@@ -23,8 +22,8 @@ from flowzoo.envs.tasks.code.family import (
 )
 from flowzoo.envs.tasks.code.problems import LEVELS, two_operations
 from flowzoo.envs.tasks.code.task import CodeTask, fence
-from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.sandbox.program import CallTest
+from tests.tables import read_tables
 
 PER_FAMILY = 14
 
@@ -142,25 +141,38 @@ def test_the_program_that_does_nothing_is_a_program(entry):
     assert ast.unparse(ast.parse(nothing(entry))) == nothing(entry)
 
 
-def test_splits_are_disjoint_and_a_small_family_says_so():
-    seen: dict[str, set[str]] = {}
-    for split in SPLITS[:4]:
-        for level in LEVELS:
-            for seed in (0, 1):
-                task = CodeTask(level=level, seed=seed)
-                for number in range(12):
-                    text = task.problem(number, split).text
-                    seen.setdefault(split, set()).add(text)
-    assert sum(map(len, seen.values())) == len(set().union(*seen.values()))
-    assert split_of("x") in SPLITS
+TABLES = read_tables(__file__)
 
 
-def test_the_same_problem_in_every_process():
-    code = (
-        "from flowzoo.envs.tasks import make_task\n"
-        "for level in (1, 2, 3):\n"
-        "    print(make_task('code', level=level, seed=3).problem(5, 'test'))"
-    )
-    problems = [make_task("code", level=level, seed=3).problem(5, "test") for level in (1, 2, 3)]
-    assert problems[0].id == "code/test/3/level-1:5"
-    assert run_python(code, PYTHONHASHSEED="1").splitlines() == list(map(str, problems))
+@pytest.mark.parametrize(
+    ("source", "args", "value"),
+    [
+        *TABLES["values"],
+        ("def f(x):\n    pass_by = x\n    if x > 3:\n        return 'big'", [1], None),
+    ],
+)
+def test_values(source, args, value):
+    assert outcome(compiled(source), "f", tuple(args)) == value
+
+
+def test_arguments_are_copied():
+    given = [[1], {"a": [2]}]
+    source = "def f(x):\n    x[0].append(5)\n    x[1]['a'].append(6)\n    return x"
+    assert outcome(compiled(source), "f", (given,)) == [[1, 5], {"a": [2, 6]}]
+    assert given == [[1], {"a": [2]}]
+
+
+def test_printing():
+    source = "n = int(input())\nfor i in range(n):\n    print(i, input())\nprint()"
+    assert outcome(compiled(source), None, "2\na b\nc\n") == "0 a b\n1 c\n\n"
+
+
+@pytest.mark.parametrize("body", TABLES["stuck"])
+def test_what_does_not_end_or_raises_is_stuck(body):
+    with pytest.raises(ProgramError):
+        outcome(compiled(f"def f(x):\n    {body}"), "f", (3,))
+
+
+def test_input_that_is_missing_is_stuck():
+    with pytest.raises(ProgramError):
+        outcome(compiled("print(input() + input())"), None, "one line\n")

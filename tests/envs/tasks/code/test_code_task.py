@@ -1,17 +1,13 @@
 """The task `code`: options, reading, grading, equivalence, pickling."""
 
-import pickle
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 
 from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.code.problems import LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fence
-from flowzoo.envs.tasks.task import read_levels
+from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import UsageError
 
 TASK = CodeTask()
@@ -95,12 +91,6 @@ def test_programs_in_math_episodes_run_too():
         make_task("math").trial(make_task("math").problem(0), "1")
 
 
-def test_levels():
-    assert [read_levels(level, LEVELS) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
-    levels = [CodeTask(level="1-3").problem(index).meta["level"] for index in range(6)]
-    assert levels == [1, 2, 3, 1, 2, 3]
-
-
 def test_a_small_family_has_no_problem_in_some_splits():
     task = CodeTask(family="merge")
     texts = {task.problem(index, "all").text for index in range(100)}
@@ -108,37 +98,3 @@ def test_a_small_family_has_no_problem_in_some_splits():
     assert task.problem(0, "train").text in texts
     with pytest.raises(UsageError, match=r"no problem for split 'validation'.*family='merge'"):
         task.problem(0, "validation")
-
-
-def test_a_sandbox_that_is_not_there_is_an_error(monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    task = CodeTask(sandbox="docker")
-    with pytest.raises(UsageError, match="ocker"):
-        task.grade_batch([PROBLEM], [PROBLEM.gold + "  # once"])
-
-
-def test_problems_and_tasks_are_pickled_small():
-    for level in (1, 2, 3):
-        problem = CodeTask(level=level).problem(3)
-        raw = pickle.dumps(problem)
-        assert pickle.loads(raw) == problem
-        assert len(raw) < 6_000
-    assert pickle.loads(pickle.dumps(TASK)) == TASK
-
-
-def test_samples_are_of_every_kind():
-    kinds = {(TASK.answer(s) is None, TASK.answer_lenient(s) is None) for s in TASK.samples()}
-    assert kinds == {(False, False), (True, False), (True, True)}
-    assert fence("a") == "```python\na\n```"
-
-
-def test_a_task_of_ones_own_may_group_answers_one_by_one():
-    @dataclass(frozen=True)
-    class Own(CodeTask):
-        def classes_batch(self, problems, groups):  # type: ignore[no-untyped-def]
-            return super(CodeTask, self).classes_batch(problems, groups)
-
-        def classes(self, problem, answers):  # type: ignore[no-untyped-def]
-            return tuple(range(len(answers)))
-
-    assert Own().classes_batch([PROBLEM] * 2, [["a", "a"], ["a"]]) == [(0, 1), (0,)]

@@ -1,16 +1,27 @@
-"""Every task with a world: oracle, splits, prompts, purity, hostile answers."""
+"""Every task with a world: oracle, splits, prompts, files, and reading lists of actions."""
 
+import json
 import pickle
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from flowzoo.envs.episode.effects import resolve
-from flowzoo.envs.script import EquivalenceClasses
-from flowzoo.envs.tasks import SPLITS, make_task, split_of
+from flowzoo.envs.tasks import make_task, split_of
+from flowzoo.envs.tasks.games.game import (
+    MOST_ACTIONS,
+    moves_of,
+    written,
+)
+from flowzoo.envs.tasks.games.plan_path import PlanPathTask
 from flowzoo.envs.tasks.games.sokoban import bare
 from flowzoo.envs.testing import HOSTILE
-from flowzoo.errors import UsageError
+from flowzoo.errors import DataError, UsageError
+from tests.envs.playing import write_rows
+from tests.tables import read_tables, readings
 
 GAMES = [
     ("plan_path", {}),
@@ -81,7 +92,7 @@ def test_the_prompt_shows_the_state_and_never_the_solution(name, options):
     for index in range(30):
         problem = task.problem(index)
         plan = task.solve(problem, random.Random(0), True)
-        step = task.frames(None, plan)[0]
+        step = written(json.loads(plan)[:1])
         before, after = task.prompt_at(problem, "[]"), task.prompt_at(problem, step)
         assert before == task.prompt(problem)
         assert problem.text in before
@@ -97,11 +108,10 @@ def test_actions_of_several_turns_are_one_list_after_the_other(name, options):
     for index in range(20):
         problem = task.problem(index)
         plan = task.solve(problem, random.Random(index), True)
-        frames = task.frames(None, plan)
-        assert frames[-1] == plan
+        actions = json.loads(plan)
         assert not task.ended(problem)
         assert task.ended(problem, plan) == "solved"
-        half = frames[len(frames) // 2]
+        half = written(actions[: len(actions) // 2 + 1])
         rest = task.plan(problem, task.state(problem, half), random.Random(0), True)
         assert task.ended(problem, task.join(half, rest)) == "solved"
         assert task.solves(problem, task.state(problem, half), [rest, "[]"]) == [
@@ -123,13 +133,6 @@ def test_hostile_answers_are_scored(name, options, reward):
     assert grades[0] == (0.0, "none", ())
 
 
-@games
-def test_equal_lists_are_one_class(name, options):
-    task = make_task(name, **options)
-    effect = EquivalenceClasses(("[]", None, task.samples()[0], "[]"))
-    assert resolve(task, [(task.problem(0), effect)]) == [(0, -1, 1, 0)]
-
-
 def test_a_world_too_small_for_a_split_says_so():
     # One move cannot bring two boxes home.
     tiny = make_task("sokoban", side=5, boxes=2, longest=1)
@@ -137,26 +140,107 @@ def test_a_world_too_small_for_a_split_says_so():
         tiny.problem(0, "test")
 
 
-@games
-def test_splits_are_disjoint_and_assigned_by_the_instance(name, options):
-    task = make_task(name, **options)
-    other = make_task(name, seed=1, **options)
-    owned = {
-        split: {game.problem(index, split).text for game in (task, other) for index in range(60)}
-        for split in SPLITS
-        if split != "all"
-    }
-    for split, texts in owned.items():
-        assert len(texts) > 10
-        for rest in owned:
-            assert rest == split or not texts & owned[rest]
+TASK = PlanPathTask()
 
 
-@games
-def test_items_are_a_function_of_task_split_seed_and_index(name, options):
-    task = make_task(name, **options)
-    first = [task.problem(index) for index in (3, 0, 3)]
-    twin = pickle.loads(pickle.dumps(make_task(name, **options)))
-    assert first[0] == first[2] == twin.problem(3)
-    assert first[0].text != first[1].text
-    assert pickle.loads(pickle.dumps(first[0])) == first[0]
+@pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__)))
+def test_strict_takes_the_last_json_list_and_lenient_letters_and_words(mode, text, answer):
+    assert (TASK.answer if mode == "strict" else TASK.answer_lenient)(text) == answer
+
+
+def test_bounds_are_kept():
+    assert TASK.answer(written(["U"] * MOST_ACTIONS)) is not None
+    assert TASK.answer(written(["U"] * (MOST_ACTIONS + 1))) is None
+    assert TASK.answer_lenient(f"[{'U' * (MOST_ACTIONS + 1)}]") is None
+    assert TASK.answer("[" * 100_000 + '"U"' + "]" * 100_000) is None
+
+
+@pytest.mark.parametrize("text", [*HOSTILE.values(), "[" + "9" * 10_000 + "]", "```" * 30_000])
+def test_hostile_texts_are_unreadable(text):
+    assert TASK.answer(text) is None
+    assert TASK.answer_lenient(text) is None
+
+
+@given(st.text(alphabet='UDLRudlr[]",` \n{}', max_size=40))
+def test_what_is_read_is_canonical_and_reads_as_itself(text):
+    for answer in (TASK.answer(text), TASK.answer_lenient(text)):
+        if answer is not None:
+            assert TASK.is_canonical(answer)
+            assert TASK.answer(answer) == TASK.answer_lenient(answer) == answer
+
+
+@given(st.lists(st.text("UDLR", max_size=4)))
+def test_joined_lists_are_the_list_of_all(parts):
+    lists = [written([*part]) for part in parts]
+    assert json.loads(TASK.join(*lists)) == [move for part in parts for move in part]
+    assert moves_of(TASK.join(*lists)) == "".join(parts)
+
+
+PUZZLE = "1004041021434321"
+LEVEL = "#####\n#@--#\n#-$.#\n#---#\n#####"
+
+
+def write(path: Path, *values: Any, column: str = "board") -> str:
+    return write_rows(path, *({column: value} for value in values))
+
+
+def test_a_file_of_grids_is_played(tmp_path):
+    data = write(tmp_path / "grids.jsonl", "P#.\n..#\n..G", ["G..", ".#.", "P.."])
+    task = make_task("plan_path", side=3, data=data)
+    assert task.size("all") == 2
+    first, second = (task.problem(index, "all") for index in range(2))
+    assert first.id == "plan_path/all/0/grids.jsonl:0"
+    assert first.meta["row"] == 1
+    assert first.meta["optimal"] == 4
+    assert second.gold == '["U","U"]'
+    assert "P#.\n..#\n..G" in task.prompt(first)
+    grades = task.grade_batch([first, second], [first.gold, second.gold])
+    assert [grade.status for grade in grades] == ["solved", "solved"]
+    assert sum(task.size(split) or 0 for split in ("pretrain", "train", "validation", "test")) == 2
+    assert pickle.loads(pickle.dumps(task)).problem(1, "all") == second
+    with pytest.raises(
+        UsageError, match="expected at least 0 and below 2, the size of split 'all'"
+    ):
+        task.problem(2, "all")
+
+
+def test_levels_and_puzzles_in_their_usual_writings(tmp_path):
+    data = write(tmp_path / "levels.jsonl", LEVEL.replace("-", " "), LEVEL)
+    task = make_task("sokoban", side=5, data=data)
+    assert task.problem(0, "all").meta["board"] == LEVEL
+    assert task.problem(1, "all").meta["optimal"] == 2
+    spaced = "1 0 | 0 4\n0 4 | 1 0\n2 1 | 4 3\n4 3 | 2 1"
+    data = write(tmp_path / "p.jsonl", PUZZLE, PUZZLE.replace("0", "."), spaced, column="puzzle")
+    task = make_task("sudoku", data=data, columns={"board": "puzzle"})
+    boards = {task.problem(index, "all").text for index in range(3)}
+    assert len(boards) == 1
+    problem = task.problem(0, "all")
+    assert task.grade_batch([problem], [problem.gold])[0].score == 1.0
+
+
+def test_boxes_on_goals_at_the_start_are_scored_by_the_boxes_that_are_not(tmp_path):
+    board = "######\n#@-*-#\n#-$.-#\n#----#\n#----#\n######"
+    task = make_task("sokoban", data=write(tmp_path / "l.jsonl", board), reward="shaped")
+    problem = task.problem(0, "all")
+    assert task.grade_batch([problem], [problem.gold])[0].score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "board", "message"),
+    [
+        *read_tables(__file__)["bad"],
+        ("plan_path", {"side": 3}, None, "line 2: column 'board': expected a board as text"),
+    ],
+)
+def test_bad_rows_name_their_line(tmp_path, name, options, board, message):
+    good = {"plan_path": "P..\n...\n..G", "sokoban": LEVEL, "sudoku": PUZZLE}[name]
+    data = write(tmp_path / "rows.jsonl", good, board)
+    with pytest.raises(DataError, match=f"rows.jsonl, {message}"):
+        make_task(name, data=data, **options)
+
+
+def test_a_level_whose_solution_exceeds_the_moves_is_refused(tmp_path):
+    board = "#######\n##@#--#\n##-$$-#\n#.-$-.#\n#-#-#-#\n#---.-#\n#######"
+    data = write(tmp_path / "levels.jsonl", board)
+    with pytest.raises(DataError, match="line 1: the shortest solution has 120 moves, but at most"):
+        make_task("sokoban", side=7, data=data)
