@@ -13,14 +13,19 @@ from flowzoo.envs.testing import check_workflow, credit_traits
 from flowzoo.envs.testing.playthrough import expert_episodes
 
 SOUND = '''
+import itertools
+import os
 import random
 from typing import ClassVar
 
+import numpy as np
+
 from flowzoo.envs import (
-    Ask, Grade, InterimScore, Judge, Outcome, Payoffs, RoleScore, Tool, Workflow,
+    Ask, EquivalenceClasses, Grade, InterimScore, Judge, Outcome, Payoffs, RoleScore, Run, Search,
+    Tool, UseTool, Workflow,
 )
 
-SEEN = {}
+ASKED, SEEN = itertools.count(), {}
 TOOL = Tool("size", "The size.", {"type": "object", "properties": {}})
 
 
@@ -101,29 +106,52 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         *before_end('(Ask("picker_0", "Again?"), Ask("solver_0", "Again?"))'),
         r"Ask\(\.\.\.\) is made and dropped", '(Ask("picker_0", "Again',
     ),
+    "an ask without yield": (
+        PICK, PICK.replace("yield ", ""), r"only what `yield Ask\(\.\.\.\)` returns has that",
+        "yield RoleScore(pick",
+    ),
     "no generator": (
         SOUND[SOUND.index("        prompt ="):SOUND.index("    def score")],
         "        return Outcome(score=1.0)\n\n", "play.. must be a generator", "def play",
     ),
     "no outcome": (END, "", "must return an Outcome, got NoneType", "def play"),
+    "a plain score as outcome": (*end("1.0"), "must return an Outcome, got float", "def play"),
     "an unknown agent": (
         PICK, PICK.replace("picker_0", "picker_7"), "unknown agent 'picker_7'",
         'pick = yield Ask("picker_7"',
     ),
+    "an agent twice in a phase": (
+        'f"solver_{i}"', '"solver_0"', "only once in a phase", PHASE.strip(),
+    ),
     "a prompt that is a number": (
         '"Which, 1 or 2?"', "12", "the prompt of picker_0 must be a str or a list",
         'pick = yield Ask("picker_0", 12',
+    ),
+    "an empty phase": (*before_end("yield []"), "got an empty list", "yield []"),
+    "asks and effects in one list": (
+        *before_end('yield [Ask("picker_0", "?"), Grade("1")]'), "got Ask, Grade",
+        'yield [Ask("picker_0", "?")',
     ),
     "a text yielded": (*before_end('yield "done"'), "got str", 'yield "done"'),
     "a score above the range": (
         *end("Outcome(score=2.0)"), "must be from 0 to 1, got 2.0", "def play",
     ),
     "a score that is a text": (*end('Outcome(score="1")'), "must be a number, got str", "def play"),
+    "a score that is NaN": (
+        *end('Outcome(score=float("nan"))'), "must be from 0 to 1, got nan", "def play",
+    ),
     "an answer that is a number": (
         *end("Outcome(answer=3, score=1.0)"), "must be a str or None, got int", "def play",
     ),
+    "a fact that is an object": (
+        *end('Outcome(score=1.0, facts={"x": object()})'), "facts are plain values", "def play",
+    ),
     "facts in a list": (
         *end("Outcome(score=1.0, facts=[1])"), "must be a mapping, got list", "def play",
+    ),
+    "a role score above 1": (
+        *before_end("yield RoleScore(pick, 3.0)"), "takes a Reply and a number in",
+        "yield RoleScore(pick, 3.0)",
     ),
     "two role scores of a reply": (
         *before_end("yield RoleScore(pick, 0.5)"), "picker_0 has two role scores",
@@ -134,9 +162,23 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "RoleScore is about a reply of solver_0 that this episode does not have",
         "RoleScore(SEEN",
     ),
+    "a role score of a text": (
+        *before_end("yield RoleScore(pick.text, 1.0)"), "takes a Reply and a number in",
+        "yield RoleScore(pick.text",
+    ),
     "an interim score below 0": (
         *before_end("yield InterimScore(-1.0)"), "InterimScore takes a number in",
         "yield InterimScore(-1",
+    ),
+    "a grade of a number": (
+        *before_end("yield Grade(7)"), r"takes str \| None, got int", "yield Grade(7)",
+    ),
+    "a grade of a text's reply": (
+        *before_end('yield Grade("7", of="x")'), r"Grade\(of=...\) takes Reply", "yield Grade(",
+    ),
+    "classes of a list": (
+        *before_end('yield EquivalenceClasses(["1"])'), r"takes tuple\[.*\], got list",
+        "yield EquivalenceClasses",
     ),
     "a parser that raises": (
         PICK, PICK.replace("read)", "int)"), "the parser of picker_0 raised ValueError",
@@ -144,6 +186,9 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     ),
     "randomness": (
         '"Which, 1 or 2?"', 'f"Which? {random.random()}"', "a copy has|DivergedError", "",
+    ),
+    "a count over episodes": (
+        '"Which, 1 or 2?"', 'f"Which? {next(ASKED)}"', "a copy has|DivergedError", "",
     ),
     "the gold answer in a prompt": (
         '"Which, 1 or 2?"', 'f"Which? It is {problem.gold}."', "shown the gold answer", "",
@@ -156,6 +201,24 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "asks without end": (
         PICK, f"        while True:\n    {PICK}", "has made 1,000 calls and did not end",
         'pick = yield Ask("picker_0"',
+    ),
+    "effects without end": (
+        PICK, f"        while True:\n            yield Grade('1')\n{PICK}",
+        "effects or notes since its last call",
+        "yield Grade('1')",
+    ),
+    "programs that are not declared": (
+        *before_end('yield Run("print(1)")'), "set `runs_programs = True`", "yield Run(",
+    ),
+    "a judge that is not declared": (
+        *before_end('yield Judge(pick, "Clear?")'), "set `asks_judge = True`", "yield Judge(",
+    ),
+    "tools that are not declared": (
+        PICK, PICK.replace("read)", "read, tools=(TOOL,))"), r"set `tool_roles = \('picker',\)`",
+        PICK.strip()[:25],
+    ),
+    "pay that names too few": (
+        *end('Outcome(payoffs=Payoffs({"solver_0": 1.0}))'), "must name every agent", "def play",
     ),
     "pay of text": (
         *end('Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, "1")))'),
@@ -176,6 +239,9 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "kinds that are a text": (
         NAME, f'{NAME}    kinds = "math"\n', r"`kinds` of mine_v0 must be a tuple.*\('math',\)", "",
     ),
+    "tool roles that are a text": (
+        NAME, f'{NAME}    tool_roles = "picker"\n', "`tool_roles` of mine_v0 must be a tuple", "",
+    ),
     "a count that is a text": (
         '{"solver": 2', '{"solver": "2"', "role 'solver': expected 1 to 1000 agents, got '2'", "",
     ),
@@ -192,16 +258,38 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "a fact that is no number": (
         *end('Outcome(score=1.0, facts={"x": float("nan")})'), "the fact 'x' is nan", "def play",
     ),
+    "an unknown wording": (
+        '"Which, 1 or 2?"', 'self.wording("pick")', r"raised KeyError\('pick'\)",
+        PICK.strip()[:25],
+    ),
+    "braces in a wording": (
+        '"Which, 1 or 2?"', '"Which, {{{1}}} or {n}?".format(n=2)', "raised IndexError",
+        PICK.strip()[:25],
+    ),
     "no answer taken for one": (
         "int(pick.strict or 1)", "int(pick.strict)", "raised TypeError", "number = int(",
+    ),
+    "an index beyond the drafts": (
+        "int(pick.strict or 1) - 1", "int(pick.strict or 1)", "raised IndexError",
+        "return Outcome(drafts[",
     ),
     "a list in a list": (
         *before_end('yield [[Ask("picker_0", "?")]]'), "of Asks or of effects; got list",
         "yield [[Ask(",
     ),
+    "a parser that is a value": (
+        PICK, PICK.replace("read)", 'read("1"))'), "'str.. object is not callable",
+        PICK.strip()[:25],
+    ),
+    "yield from an ask": (
+        PICK, PICK.replace("yield ", "yield from "), "got str", 'yield from Ask("picker_0"',
+    ),
     "a reply for its answer": (
         *before_end("yield Grade(pick)"), r"takes str \| None, got Reply",
         "yield Grade(pick)",
+    ),
+    "pay in a plain dict": (
+        *end("Outcome(payoffs=dict.fromkeys(self.agents, 1.0))"), r"must be Payoffs\(", "def play",
     ),
     "a name without a version": (
         NAME, '    name = "mine"\n', "with a version, as debate_v0; got 'mine'", "",
@@ -258,6 +346,13 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         '"Which, 1 or 2?"', '[{"role": "judge", "content": "Which?"}]',
         "a role .assistant, system, tool, user. and a str as content", PICK.strip()[:25],
     ),
+    "a score in place of the answer": (
+        *end("Outcome(grades[number].score)"), r"takes str \| None, got float",
+        "def play",
+    ),
+    "a reply in place of the answer": (
+        *end("Outcome(drafts[number])"), r"takes str \| None, got Reply", "def play",
+    ),
     "an expert that raises": (
         'return "1" if role', 'return problem.nothing if role',
         r"expert\(\) raised AttributeError.* for picker", "def expert",
@@ -267,9 +362,18 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         f"        def ask():\n    {PICK}            return pick\n        pick = ask()\n",
         "only what `yield from` returns has that", "yield RoleScore(pick",
     ),
+    "a list that episodes share": (
+        f'def play(self, problem):@{PHASE}@{END}',
+        f'def play(self, problem, seen=[]):@        prompt += str(len(seen))\n{PHASE}@'
+        f"        seen.append(pick.text)\n{END}",
+        "a copy has|DivergedError", "",
+    ),
     "a hash of a text in a prompt": (
         '"Which, 1 or 2?"', 'f"Which? {hash(problem.text)}"',
         r"a prompt of episode 0 differs in another process.*never hash\(\)", "",
+    ),
+    "a number of the process in a prompt": (
+        '"Which, 1 or 2?"', 'f"Which? {os.getpid()}"', "differs in another process", "",
     ),
     "a forgotten question": (
         "prompt = self.task.prompt(problem)", 'prompt = "Solve it."',
@@ -282,9 +386,37 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     "a role of two words": (
         '"picker": 1', '"the picker": 1', "a role is a word of letters, digits and _", "",
     ),
+    "a model's text as a number": (
+        "int(pick.strict or 1)", "int(pick.text)", "raised ValueError", "number = int(",
+    ),
+    "asks until one can be read": (
+        SCORE, f"        while pick.strict is None:\n    {PICK}{SCORE}",
+        "has made 1,000 calls and did not end", 'pick = yield Ask("picker_0"',
+    ),
+    "asks in a dict": (
+        *before_end('yield {"again": Ask("picker_0", "Again?")}'), "got dict", "yield {",
+    ),
+    "pay in arrays": (
+        *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, np.ones(1))))"),
+        "the pay of solver_0 must be a finite number, got array", "def play",
+    ),
     "pay of truth values": (
         *end("Outcome(payoffs=Payoffs(dict.fromkeys(self.agents, True)))"),
         "the pay of solver_0 must be a finite number, got True", "def play",
+    ),
+    "a fact of NumPy": (
+        *end('Outcome(score=1.0, facts={"x": np.int64(1)})'), "facts are plain values", "def play",
+    ),
+    "an expert that is async": (
+        "def expert(", "async def expert(", "must return a text, got coroutine", "async def expert",
+    ),
+    "an expert without a parameter": (
+        "problem, rng, right):", "problem, right):",
+        r"expert\(\) raised TypeError\('Mine.expert\(\) takes 5", "def expert",
+    ),
+    "a range upside down": (
+        NAME, f'{NAME}    score_range = (1.0, -1.0)\n',
+        "score_range must be two finite numbers", "",
     ),
 }  # fmt: skip
 
