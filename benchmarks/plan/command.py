@@ -15,7 +15,7 @@ from benchmarks.plan.sizes import RunSizes
 from flowzoo.agents.vllm.settings import BYTES
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 from flowzoo.commands.line import parse_command
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import FlowzooError, UsageError

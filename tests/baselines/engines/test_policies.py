@@ -26,7 +26,7 @@ from flowzoo.baselines.engines.vllm import VLLMEngines, engine_keys
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import starting_models
+from flowzoo.baselines.settings.policies import starting_models
 from flowzoo.envs import make_workflow
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError

@@ -26,7 +26,7 @@ from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import starting_models
+from flowzoo.baselines.settings.policies import starting_models
 from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import make_workflow

@@ -20,10 +20,9 @@ from flowzoo.agents.hf.decode import draw
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import role_factors
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
-from flowzoo.baselines.learner.fixed_order import fixed_order
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError, token_weights
-from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.update import Learner, fixed_order
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 from tests.baselines.learner.descent import ADVANTAGES, descend, flat, moved

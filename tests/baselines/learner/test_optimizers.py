@@ -27,7 +27,7 @@ from flowzoo.baselines.learner.stochastic_adamw import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import Weights
-from flowzoo.baselines.settings.by_policy import numbers_by_role
+from flowzoo.baselines.settings.policies import numbers_by_role
 from flowzoo.envs.records import Call
 from flowzoo.errors import MissingExtraError, UsageError
 from tests.baselines.learner.descent import ADVANTAGES

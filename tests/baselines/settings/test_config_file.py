@@ -13,11 +13,11 @@ import pytest
 from flowzoo.baselines.matrix.file import FOLDER as MATRICES
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
-from flowzoo.baselines.settings.by_policy import of_policy, with_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.deviations import PublishedField, deviations, published_facts
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, from_table, load_config
 from flowzoo.baselines.settings.layers import without_models
+from flowzoo.baselines.settings.policies import of_policy, with_values
 from flowzoo.cli import main
 from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class

@@ -25,7 +25,7 @@ from flowzoo.baselines.settings.layers import (
     run_dtype,
     without_models,
 )
-from flowzoo.baselines.settings.policy_map import (
+from flowzoo.baselines.settings.policies import (
     idle_weights,
     policy_rates,
     read_policy_map,

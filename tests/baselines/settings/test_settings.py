@@ -20,7 +20,7 @@ from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
+from flowzoo.baselines.settings.policies import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.preflight import outline_run, preflight
 from flowzoo.baselines.settings.rules import (
     check,

@@ -19,8 +19,12 @@ from flowzoo.baselines.advantages.spec import PRESETS
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.training.advantage_computer import (
     AdvantageComputer,
+    FilteredBatch,
     LengthShaping,
+    gather,
     informative_jobs,
+    job_of,
+    problems_needed,
     trained_rows,
 )
 from flowzoo.baselines.training.curriculum import Curriculum, Stage, read_stages
@@ -31,7 +35,6 @@ from flowzoo.baselines.training.difficulty import (
     training_indices,
     within,
 )
-from flowzoo.baselines.training.filters import FilteredBatch, gather, job_of, problems_needed
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError

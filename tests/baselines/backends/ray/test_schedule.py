@@ -1,5 +1,9 @@
 """Shards and workers, without Ray: assignment, the pool, refused settings, signals."""
 
+import heapq
+import itertools
+import math
+import re
 import random
 import sys
 import time
@@ -7,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from threading import Event
 from types import SimpleNamespace
@@ -48,9 +53,82 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 from flowzoo.provenance import versions
-from tests.baselines.backends.ray.simulation import Simulation
+from flowzoo.seeding import key_rng
 from tests.baselines.rows import new_call
 from tests.refused import refused
+
+SPREAD = 20.0
+"""Longest over shortest time of an episode."""
+EACH = 4
+"""Episodes of a step for each worker."""
+LEARNER = 0.5
+"""Time of the learner over that of the workers, if they were never idle."""
+STEPS = 60
+
+
+def length(*key: int | str) -> float:
+    """Length of an episode, 1 to `SPREAD`; its logarithm is uniform."""
+    return SPREAD ** key_rng("length", *key).random()
+
+
+class Simulation:
+    """A run whose workers and learner take simulated time, with lengths that differ by 20 times.
+
+    A step has 4 episodes for each worker, every one a shard; the learner takes half as long for a
+    step as its workers. Efficiency is the time of all episodes over the number of workers times the
+    time on the clock. Batch after batch: a batch begins once the one before has ended. By episode:
+    it begins once its weights are there.
+    """
+
+    def __init__(self, workers: int, ahead: int, *, by_episode: bool) -> None:
+        self.workers, self.ahead, self.by_episode = workers, ahead, by_episode
+        self.schedule: Schedule[float, None] = Schedule(workers)
+        self.batches: dict[int, ShardBatch[float, None]] = {}
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = itertools.count()
+        self.now, self.trained, self.learning = 0.0, 0, False
+        mean = (SPREAD - 1) / math.log(SPREAD)
+        self.learner_seconds = LEARNER * EACH * mean
+
+    def run(self) -> float:
+        """Return the efficiency of all steps."""
+        self.advance()
+        while self.events:
+            self.now, _, happen = heapq.heappop(self.events)
+            happen()
+            self.advance()
+        useful = sum(sum(batch.work) for batch in self.batches.values())
+        return useful / (self.workers * self.now)
+
+    def after(self, seconds: float, happen: Callable[[], None]) -> None:
+        """Let something happen later."""
+        heapq.heappush(self.events, (self.now + seconds, next(self.order), happen))
+
+    def advance(self) -> None:
+        """Start the batches, the optimizer steps and the episodes that can start now."""
+        while len(self.batches) < min(self.trained + 1 + self.ahead, STEPS) and (
+            self.by_episode or all(batch.finished for batch in self.batches.values())
+        ):
+            step = len(self.batches) + 1
+            work = [length(step, number) for number in range(EACH * self.workers)]
+            self.batches[step] = self.schedule.add(work)
+        batch = self.batches.get(self.trained + 1)
+        if batch is not None and batch.finished and not self.learning:
+            self.schedule.remove(batch)
+            self.learning = True
+            self.after(self.learner_seconds, self.learned)
+        for worker, shard in self.schedule.assign(self.now):
+            self.after(shard.batch.work[shard.index], partial(self.end, worker, shard))
+
+    def learned(self) -> None:
+        """End an optimizer step."""
+        self.learning = False
+        self.trained += 1
+
+    def end(self, worker: int, shard: ShardKey) -> None:
+        """End an episode."""
+        self.schedule.finish(worker, shard, None, self.now)
+
 
 PLAN = RolloutSpec("eval", {})
 RAY: dict[str, Any] = {
@@ -472,7 +550,7 @@ def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatc
         assert 2 <= time.monotonic() - start < 20
     finally:
         awake.set()
-    named = [text for text in caplog.messages if "no answer for" in text]
+    named = [text for text in caplog.messages if re.match("no answer for .* after 2 s ", text)]
     assert 1 <= len(named) <= 4
     assert "from rollout worker 0, rollout worker 1; after 2 s the run ends" in named[0]
 
