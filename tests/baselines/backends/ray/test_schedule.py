@@ -3,8 +3,8 @@
 import heapq
 import itertools
 import math
-import re
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -555,8 +555,6 @@ def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatc
     assert "from rollout worker 0, rollout worker 1; after 2 s the run ends" in named[0]
 
 
-pytest.importorskip("ray", reason="needs flowzoo[scale]")
-
 DRIVER = """
 import signal
 from flowzoo.baselines.backends.ray.cluster import LOCAL, connect
@@ -568,5 +566,6 @@ with STOP:
 """
 
 
+@pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
 def test_a_driver_keeps_the_handlers_that_say_how_a_run_goes_on():
     assert run_python(DRIVER).splitlines()[-1] == "True"
