@@ -33,7 +33,7 @@ CountOrZero = Annotated[int, Ge(0), Le(1_000_000)]
 BY_POLICY = "by policy"
 ByPolicy = Annotated[T, BY_POLICY]
 """A setting of a run that takes a value for all policies, or words: POLICY=VALUE for individual
-policies, and at most one VALUE for the others (`flowzoo.baselines.settings.by_policy`)."""
+policies, and at most one VALUE for the others (`flowzoo.baselines.settings.policies`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ SECONDS = {
     "test_humaneval-namespaces": 30, "code-problems": 30,
     "pairs-code": 30, "test_matrix_smoke.py": 25, "env_run": 25, "test_by_policy_run.py": 100,
     "test_new_command.py": 50, "test_families.py": 25,
-    "test_tool_planner.py": 20, "test_release.py": 15, "attacks": 12,
+    "test_tool_planner.py": 20, "test_backend.py": 80, "test_schedule.py": 20, "test_grace.py": 15,
+    "test_release.py": 15, "attacks": 12,
 }  # fmt: skip
 """Groups and files whose tests together take long on a busy machine; a guess is enough.
 

@@ -14,7 +14,7 @@ from benchmarks.plan.sizes import SPARE, Layout, RunSizes, Training, layout_fits
 from flowzoo.agents.vllm.settings import BYTES
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 from flowzoo.commands.line import parse_command
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import FlowzooError, UsageError

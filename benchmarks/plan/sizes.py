@@ -22,10 +22,9 @@ from benchmarks.plan.step_rows import step_rows
 from flowzoo.agents.policy_map import agent_names
 from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.options import RANKS, RAY, Sharding
+from flowzoo.baselines.settings.policies import LearnerGroupPlan, of_policy, plan_learner_groups
 from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.settings.rules import check, learner_rules, sharding_rules
 from flowzoo.baselines.training.plan import RunPlan, resolve

@@ -16,7 +16,7 @@ from rich.table import Table
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.aliases import MetricRow
 from flowzoo.baselines.matrix.failures import FILE, as_record
-from flowzoo.baselines.settings.by_policy import written_values
+from flowzoo.baselines.settings.policies import written_values
 from flowzoo.commands.progress.shown import to_stderr
 from flowzoo.commands.progress.stopping import interruptible
 from flowzoo.commands.shared import CodeOptions, check_count, check_folder, quiet_transformers

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from flowzoo.agents.identity import ModelIdentity
+from flowzoo.agents.policy import Policy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.aliases import MetricRow, T
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.baselines.settings.options import BackendName
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
 
@@ -37,7 +38,7 @@ class RolloutSpec:
 def policies_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
     """Policies of `policy_map` in the format of `RolloutSpec`."""
 
-    def say(policy: Any) -> tuple[str, bool | None]:
+    def say(policy: Policy) -> tuple[str, bool | None]:
         return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
 
     # Every process makes its own judge.
@@ -127,7 +128,7 @@ class RunBackend:
         """Results of a work for each policy, called with its learner; maybe at the same time."""
         return {policy: work() for policy, work in works.items()}
 
-    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def grading(self, here: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
         """Settings that answers are graded with, for the run's record: `here`, or the graders'."""
         return here()
 

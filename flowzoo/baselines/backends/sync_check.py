@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
 from flowzoo.agents import Request
 from flowzoo.agents.vllm.backend import CHANGED_WITHIN_S
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Message, Problem
@@ -43,7 +44,7 @@ class LogprobGap(NamedTuple):
         return cls(float(gaps.max()), float(gaps.mean()), gaps.numel())
 
 
-def row_gaps(row: Mapping[str, Any], policies: Iterable[str]) -> dict[str, LogprobGap]:
+def row_gaps(row: MetricRow, policies: Iterable[str]) -> dict[str, LogprobGap]:
     """Differences of trained rows before the first optimizer step, by policy."""
     return {
         name: LogprobGap(

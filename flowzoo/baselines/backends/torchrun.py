@@ -28,7 +28,7 @@ from flowzoo.baselines.backends.backend import (
 from flowzoo.baselines.backends.data_parallel import DataParallel, RankError, join_ranks
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.functions import call_contained
 from flowzoo.grace import GRACE, StepDroppedError

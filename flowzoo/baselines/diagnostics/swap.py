@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.evaluation.summary import problem_scores
 from flowzoo.agents.policy_map import Lengths, agent_names
-from flowzoo.baselines.settings.policy_map import agent_policies
+from flowzoo.baselines.settings.policies import agent_policies
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.envs import EpisodeRecord
 from flowzoo.envs.workflow import Roles

@@ -26,8 +26,8 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, Weights
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policies import of_policy
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
 from flowzoo.errors import FlowzooError, UsageError
 

@@ -5,7 +5,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from functools import partial
-from typing import Any
+
+from torch import Tensor
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.chat.prompts import EngineStats
@@ -52,7 +53,7 @@ class ReplicaEngines(PolicyEngines):
             name: self._rows(name) for name, model in self._policies.items() if not model.frozen
         }
 
-    def take(self, policy: str, version: int, tensors: Mapping[str, object]) -> list[list[float]]:
+    def take(self, policy: str, version: int, tensors: Mapping[str, Tensor]) -> list[list[float]]:
         """Load weights; the log-probs of the probes' replies under them."""
         # An engine that is dead, or dies of it, is started again first.
         engine = self.by_policy[policy]
@@ -98,7 +99,7 @@ class ReplicaEngines(PolicyEngines):
         self._held -= {name for name, other in self.by_policy.items() if other is engine}
         engine.restart()
 
-    def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Any]) -> None:
+    def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Tensor]) -> None:
         model = self._policies[policy]
         if model.lora is None:
             engine.load_weights(tensors)

@@ -24,8 +24,8 @@ from flowzoo.aliases import MetricRow
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policies import of_policy
 from flowzoo.envs import Problem
 from flowzoo.envs.settings import read_named
 from flowzoo.errors import UsageError

@@ -1,6 +1,7 @@
 """The learner of one policy: rows and advantages in, one or more optimizer steps out."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -22,7 +23,6 @@ from flowzoo.baselines.learner.batch import (
     weigh_roles,
 )
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
-from flowzoo.baselines.learner.fixed_order import fixed_order
 from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient, StepContext
 from flowzoo.baselines.learner.gradient_stats import Coherence
@@ -36,6 +36,30 @@ from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.weights import Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+
+# torch reads it at the first matrix product on a GPU.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@contextmanager
+def fixed_order() -> Iterator[None]:
+    """Inside, torch adds up in a fixed order; `UsageError` for an operation without one."""
+    memory: Any = torch.utils.deterministic
+    before, filled = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("error")
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        raise UsageError(
+            "this model's updates cannot have the same bits twice on this GPU "
+            f"({str(error).splitlines()[0][:300]}): turn `deterministic` off."
+        ) from error
+    finally:
+        torch.set_deterministic_debug_mode(before)
+        memory.fill_uninitialized_memory = filled
 
 
 class Learner:

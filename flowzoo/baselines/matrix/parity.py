@@ -8,7 +8,7 @@ import numpy as np
 
 from flowzoo.baselines.matrix.cell import CONTROL, Cell, is_control
 from flowzoo.baselines.run.reading import RunData
-from flowzoo.baselines.settings.by_policy import written_values
+from flowzoo.baselines.settings.policies import written_values
 from flowzoo.errors import UsageError
 
 NEAR = 0.05  # ratios of budgets further from 1 than this are flagged

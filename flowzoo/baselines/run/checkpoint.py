@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from flowzoo.agents.identity import BASE_FILE, ModelIdentity
 from flowzoo.agents.model_files import ADAPTER_CONFIG
+from flowzoo.aliases import StateDict
 from flowzoo.baselines.backends.backend import LearnerProtocol, LearnersLostError, RunBackend
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
@@ -200,7 +201,7 @@ def _write(
     folder: Path,
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     texts: Mapping[str, str],
-    manifest: dict[str, Any],
+    manifest: StateDict,
 ) -> None:
     """Write all but the learners into `folder` and force it to disk; the manifest comes last."""
     for name in manifest["policies"]:
@@ -273,7 +274,7 @@ def seed_random(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-def random_state() -> dict[str, Any]:
+def random_state() -> StateDict:
     """States of the global generators, in types that load without unpickling."""
     name, keys, position, has_gauss, gauss = cast("tuple[Any, ...]", np.random.get_state())
     return {
@@ -284,7 +285,7 @@ def random_state() -> dict[str, Any]:
     }
 
 
-def set_random_state(state: Mapping[str, Any]) -> None:
+def set_random_state(state: StateDict) -> None:
     """Put `random_state()` back. Devices that are not here any more are left out."""
     random.setstate(state["python"])
     name, keys, position, has_gauss, gauss = state["numpy"]

@@ -4,10 +4,11 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from flowzoo.aliases import DataRecord
 from flowzoo.baselines.run.ledger import check_transcripts
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import distinct_names, is_vacant, read_rows, writing
@@ -174,7 +175,7 @@ def _schema(columns: Sequence[Column]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns])
 
 
-def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, object], list[dict[str, object]]]:
+def _rows(row: DataRecord, file: _File) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Make the rows of an episode and of its replies from a line of the file."""
     origin = {
         "source": file.source,
@@ -205,7 +206,7 @@ _AS_IT_IS = (
 )  # fmt: skip
 
 
-def _reply(call: Mapping[str, Any]) -> dict[str, object]:
+def _reply(call: DataRecord) -> dict[str, object]:
     return {
         **{name: call[name] for name in _AS_IT_IS},
         **{part: call["parts"].get(part) for part in ("team", "local", "format")},
@@ -227,7 +228,7 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _count(call: Mapping[str, Any], part: str) -> int | None:
+def _count(call: DataRecord, part: str) -> int | None:
     """Number of tokens of the prompt or the output; None if they were not counted."""
     name = f"{part}_tokens"
     # Evaluations keep the ids, runs the number.

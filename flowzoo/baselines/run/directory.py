@@ -77,7 +77,7 @@ def row_key(call: Call) -> RowKey:
 
 def plain(
     record: EpisodeRecord, advantages: Mapping[RowKey, float] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """An episode as JSON with writers of tokens in place of ids; of training, with `advantages`."""
     row = record.to_json()
     for call, saved in zip(record.calls, row["calls"], strict=True):

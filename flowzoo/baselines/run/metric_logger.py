@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.aliases import MetricRow
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import read_json, write_json, writing
@@ -129,7 +130,7 @@ class MetricLogger:
     """
 
     def __init__(
-        self, root: Path, config: TrainConfig, step: int, history: Sequence[Mapping[str, Any]]
+        self, root: Path, config: TrainConfig, step: int, history: Sequence[MetricRow]
     ) -> None:
         with writing(root / "tensorboard"):
             # Later events are of a killed process, whose steps are done again.
@@ -141,7 +142,7 @@ class MetricLogger:
             if getattr(config, service.name)
         ]
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: MetricRow) -> None:
         """Log one row of metrics; steps come in rising order."""
         step, numbers = int(row["step"]), scalars(row)
         for name, value in numbers.items():

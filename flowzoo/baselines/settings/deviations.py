@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from flowzoo import files
+from flowzoo.aliases import DataRecord
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import FOLDER, bundled_names
 from flowzoo.baselines.settings.layers import PLAIN
@@ -72,14 +73,14 @@ def _matching(name: str, holders: Sequence[object]) -> list[PublishedField]:
     ]
 
 
-def published_facts() -> list[dict[str, Any]]:
+def published_facts() -> list[DataRecord]:
     """The groups of facts of all files."""
     return [
         facts for path in sorted(SOURCES.glob("*.toml")) for facts in files.read_toml(path)["facts"]
     ]
 
 
-def _rows(facts: Mapping[str, Any], holders: Sequence[object]) -> Iterator[PublishedField]:
+def _rows(facts: DataRecord, holders: Sequence[object]) -> Iterator[PublishedField]:
     source = facts["source"]
     for field, entry in facts.get("fields", {}).items():
         if not isinstance(entry, dict):

@@ -23,9 +23,9 @@ from flowzoo.agents.traits import (
     vllm_device,
 )
 from flowzoo.baselines.learner.config import Compute
-from flowzoo.baselines.settings.by_policy import by_policy, of_policy, value_of, with_values
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import SHARD_JOBS
+from flowzoo.baselines.settings.policies import by_policy, of_policy, value_of, with_values
 from flowzoo.errors import UsageError
 
 AUTOMATIC: Mapping[str, Any] = {

@@ -17,12 +17,16 @@ from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
-from flowzoo.baselines.settings.by_policy import read_policies
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import check_alert
 from flowzoo.baselines.settings.layers import EVAL_PROBLEMS, TINY_EVAL_PROBLEMS
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
-from flowzoo.baselines.settings.policy_map import read_policy_map, starting_models
+from flowzoo.baselines.settings.policies import (
+    LearnerGroupPlan,
+    plan_learner_groups,
+    read_policies,
+    read_policy_map,
+    starting_models,
+)
 from flowzoo.baselines.settings.rules import check, learner_rules, run_rules, training_rules
 from flowzoo.declared import check_effects, unmet_condition
 from flowzoo.envs import Task, Workflow, make_workflow

@@ -11,7 +11,7 @@ from typing import Any
 from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
 from flowzoo.agents.policy_map import agent_names, role_of
 from flowzoo.agents.traits import context_of
-from flowzoo.baselines.settings.policy_map import agent_policies
+from flowzoo.baselines.settings.policies import agent_policies
 from flowzoo.baselines.settings.sft import Taught
 from flowzoo.baselines.sft.choose import SftCounts, reason_against
 from flowzoo.baselines.sft.sources import Transcript

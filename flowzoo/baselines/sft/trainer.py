@@ -28,8 +28,8 @@ from flowzoo.baselines.run.export import EXPORTED, export_policy
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.algorithms import SUPERVISED
-from flowzoo.baselines.settings.by_policy import values_of
 from flowzoo.baselines.settings.layers import LayeredConfig, fill_from_models
+from flowzoo.baselines.settings.policies import values_of
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest

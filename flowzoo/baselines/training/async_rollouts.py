@@ -19,19 +19,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.agents.evaluation.evaluate import call_from_json, record_from_json
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
+from flowzoo.aliases import DataRecord
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend, policies_of
 from flowzoo.baselines.engines.hf import Engines
-from flowzoo.baselines.training.advantage_computer import informative_jobs
+from flowzoo.baselines.training.advantage_computer import FilteredBatch, gather, informative_jobs
 from flowzoo.baselines.training.evaluation import sample_jobs, sample_once, sample_shards
 from flowzoo.baselines.training.factories import make_sampler
-from flowzoo.baselines.training.filters import FilteredBatch, gather
 from flowzoo.baselines.training.plan import RunPlan
 from flowzoo.envs import Call, Workflow
 from flowzoo.seeding import key_int
@@ -240,7 +240,7 @@ def read(folder: Path) -> list[SampledStep]:
     return [_from_json(row) for row in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def _to_json(sampled: SampledStep) -> dict[str, Any]:
+def _to_json(sampled: SampledStep) -> dict[str, object]:
     batch = sampled.gathered.sampled
     places = {
         id(call): [number, index]
@@ -262,7 +262,7 @@ def _to_json(sampled: SampledStep) -> dict[str, Any]:
     }
 
 
-def _from_json(data: Mapping[str, Any]) -> SampledStep:
+def _from_json(data: DataRecord) -> SampledStep:
     records = [record_from_json(row) for row in data["records"]]
     rows = [
         records[row[0]].calls[row[1]] if isinstance(row, list) else call_from_json(row)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.protocol import protocol_of
@@ -131,7 +130,7 @@ class Evaluation:
         """Ids of the problems."""
         return [problem.id for problem in self.problems]
 
-    def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:
+    def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, object]:
         """Protocol that `play` measures under."""
         count = samples or self.samples
         return protocol_of(self.workflow, policy_map, self.problems, samples=count, seed=EVAL_SEED)

@@ -16,9 +16,9 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
-from flowzoo.baselines.settings.by_policy import of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.layers import PLAIN
+from flowzoo.baselines.settings.policies import of_policy
 from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import Problem, Workflow
 from flowzoo.functions import load_function

@@ -14,7 +14,6 @@ from flowzoo.agents.specs import make_judge
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.schedule import UpdateTurn, lr_in, odd_rates
 from flowzoo.baselines.settings.algorithms import Algorithm
-from flowzoo.baselines.settings.by_policy import numbers_by_role, of_policy
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import (
     AdvantageFunction,
@@ -33,9 +32,11 @@ from flowzoo.baselines.settings.layers import (
     earlier_layer,
     fill_from_models,
 )
-from flowzoo.baselines.settings.policy_map import (
+from flowzoo.baselines.settings.policies import (
     agent_policies,
     idle_weights,
+    numbers_by_role,
+    of_policy,
     policy_rates,
     trained_roles,
 )

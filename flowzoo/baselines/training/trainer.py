@@ -5,9 +5,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.agents.policy_map import role_of
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.aliases import MetricRow
+from flowzoo.aliases import MetricRow, StateDict
 from flowzoo.baselines.advantages.compute import Advantages, RunningMean
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
@@ -31,12 +31,11 @@ from flowzoo.baselines.run.directory import RowKey, row_key
 from flowzoo.baselines.run.manifest import by_score, checkpoints, first_intact
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl, send_alert
-from flowzoo.baselines.training.advantage_computer import trained_rows
+from flowzoo.baselines.training.advantage_computer import FilteredBatch, trained_rows
 from flowzoo.baselines.training.async_rollouts import SampledStep
 from flowzoo.baselines.training.build import OpenRun, start_run
 from flowzoo.baselines.training.evaluation import swapped_scores
 from flowzoo.baselines.training.factories import learner_notes
-from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.metrics import (
     advantage_metrics,
     best_row,
@@ -71,7 +70,7 @@ class RunMark(NamedTuple):
     tokens: int
     cursor: int
     means: RunningMean
-    random: Mapping[str, Any]
+    random: StateDict
 
 
 class JudgedBatch(NamedTuple):

@@ -24,7 +24,7 @@ from flowzoo.baselines.engines.vllm import engine_keys, share_of_bundle
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import starting_models
+from flowzoo.baselines.settings.policies import starting_models
 from flowzoo.baselines.training.factories import open_replica
 from flowzoo.baselines.training.plan import Replies
 from flowzoo.envs import make_workflow

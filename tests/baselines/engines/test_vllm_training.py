@@ -1,21 +1,35 @@
-"""Training with vLLM as the sampler: sync, its proof, crashes, and equal runs."""
+"""Training with vLLM: sync and its proof, crashes, transfers, rollouts that overlap learning."""
 
+import itertools
+import json
+import os
 import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from processes import is_running
 
+from flowzoo.agents import Sampling
 from flowzoo.agents.identity import identify
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
+from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError, shared_memory
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.baselines.backends.sync_check import SyncError
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policies import starting_models
 from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
+from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 from tests.baselines.rows import copy_after
 
@@ -259,3 +273,268 @@ def test_adapter_slots_hold_the_rank():
     ]  # fmt: skip
     with pytest.raises(UsageError, match="512 at most"):
         adapter_rank(513)
+
+
+CHANGES = ["start_weight_update", "update_weights", "finish_weight_update"]
+
+
+def open_engines(**settings: Any) -> tuple[Any, Learner]:
+    """A policy with all weights, its learner and its engine."""
+    from flowzoo.baselines.engines.vllm import VLLMEngines
+
+    config = TrainConfig(
+        model="pocket:xs", device="cpu", threads=1, engine="vllm", max_batch=8, engine_memory=0.06,
+        **{"engine_dtype": "float32", **settings},
+    )  # fmt: skip
+    trained = load_policies(
+        config, policy_models(config, starting_models(config, ["solver"]), "math")
+    )
+    learner = Learner(trained["solver"].weights, LearnerConfig())
+    task = make_workflow("voting", "math").task
+    problems = [task.problem(index, "validation") for index in range(4)]
+    greedy = {"solver": Sampling(temperature=0.0, max_tokens=16)}
+    engines = VLLMEngines(config, trained, greedy, greedy, problems, {"solver": learner})
+    return engines, learner
+
+
+def move(learner: Learner, seed: int) -> None:
+    """Other weights than the engine can have by chance."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in learner.parameters:
+            weight.add_(0.05 * torch.randn_like(weight))
+
+
+def core_of(engines: Any) -> int:
+    """The process that computes."""
+    backend = engines.by_policy["solver"].backend
+    (process,) = backend._engine.engine_core.resources.engine_manager.processes
+    return process.pid
+
+
+def files() -> set[Path]:
+    """Weights that are on their way through shared memory."""
+    return set(Path(shared_memory() or "/tmp").glob("flowzoo-weights-*/weights.safetensors"))
+
+
+@pytest.fixture
+def split(forked_engines: None) -> Iterator[tuple[Any, Learner]]:
+    engines, learner = open_engines(placement="split", engine_restarts=1)
+    yield engines, learner
+    engines.close()
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch, caplog):
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from flowzoo.agents.vllm import async_engine
+    from flowzoo.baselines.backends import sync_check
+
+    engines, learner = split
+    said: list[str] = []
+    for name in CHANGES:
+        real = getattr(AsyncLLM, name)
+
+        async def told(self, *given, name=name, real=real):
+            await real(self, *given)
+            said.append(name)
+
+        monkeypatch.setattr(AsyncLLM, name, told)
+    before = files()
+    move(learner, 1)
+    assert engines.sync()["sync/gap_max/solver"] < 1e-3
+    assert said == CHANGES
+
+    # Killed when the weights are in the file and the engine cannot have read them.
+    move(learner, 2)
+    first = core_of(engines)
+    os.kill(first, signal.SIGSTOP)
+
+    def kill_in_transfer():
+        end = time.monotonic() + 60
+        while files() == before and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(first, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_in_transfer)
+    killer.start()
+    found = engines.sync()
+    killer.join()
+    assert found["sync/gap_max/solver"] < 1e-3
+    (line,) = [one for one in caplog.messages if "started again" in one]
+    assert "it is gone" in line or "EngineDeadError" in line
+    assert said == CHANGES * 2, "the first engine was told nothing of the second weights"
+    assert files() == before
+
+    # Stopped when it has the weights: it cannot prove that, so another one has to.
+    engines.before_learning()  # the restarts of another step
+    move(learner, 4)
+    caplog.clear()
+    second = core_of(engines)
+    load = engines.by_policy["solver"].load_weights
+
+    def load_and_stop(tensors):
+        done = load(tensors)
+        stops = core_of(engines) == second
+        if stops:
+            os.kill(second, signal.SIGSTOP)
+        monkeypatch.setattr(sync_check, "CHANGED_WITHIN_S", 3.0 if stops else 600.0)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engines.by_policy["solver"], "load_weights", load_and_stop)
+        assert engines.sync()["sync/gap_max/solver"] < 1e-3
+    (line,) = [one for one in caplog.messages if "started again" in one]
+    assert "has not answered 8 requests in 3 s" in line
+
+    # Stopped: it neither answers nor dies, and no restart is left.
+    move(learner, 3)
+    third = core_of(engines)
+    assert len({first, second, third}) == 3
+    monkeypatch.setattr(async_engine, "CHANGED_WITHIN_S", 3.0)
+    os.kill(third, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(EngineDeadError, match="has not answered in 3 s") as caught:
+        engines.sync()
+    assert 3 <= time.monotonic() - began < 60
+    assert "engine_restarts" in caught.value.__notes__[0]
+    with pytest.raises(EngineDeadError, match="has not answered in 3 s"):
+        engines.by_policy["solver"].load_weights(learner.weights.state())
+    engines.close()
+    end = time.monotonic() + 60
+    while (
+        is_running(second) or is_running(third) or files() != before
+    ):  # it holds no memory, and neither do the weights
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+def test_caches_wake_when_weights_are_there(monkeypatch):
+    engines, learner = open_engines()
+    try:
+        backend, order = engines.by_policy["solver"].backend, []
+        load = backend.load_weights
+
+        def loaded(tensors, version):
+            load(tensors, version)
+            order.append("load")
+
+        monkeypatch.setattr(backend, "load_weights", loaded)
+        monkeypatch.setattr(backend, "wake", lambda what=None: order.append(what))
+        assert engines.sync()["sync/gap_max/solver"] < 1e-3
+        assert order == ["load"]
+        engines._asleep = True
+        move(learner, 1)
+        for _ in range(2):  # the second time it is awake
+            assert engines.sync()["sync/gap_max/solver"] < 1e-3
+        assert order == ["load", ("weights",), "load", ("kv_cache",), "load"]
+    finally:
+        engines.close()
+
+
+SMALL_OVERLAP: dict[str, Any] = {
+    "engine": "vllm", "placement": "split", "max_staleness": 1, "steps": 4, "problems": 2,
+    "samples": 4, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 2, "threads": 1,
+    "max_batch": 64, "engine_memory": 0.06, "transcripts_every": 1, "lr": 1e-3, "keep_last": 9,
+}  # fmt: skip
+
+
+def overlap_config(root: Path, **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**SMALL_OVERLAP, **changes, "out": str(root)})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, forked_engines: None) -> Path:
+    """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
+    root = tmp_path_factory.mktemp("overlap") / "whole"
+    train(overlap_config(root), copy_after(2, root, root.parent / "parts"))
+    return root
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.xdist_group("overlap")
+@pytest.mark.usefixtures("forked_engines")
+def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole, repeated_rows):
+    kept = repeated_rows(whole)[1:]
+    steps = [row["learn/steps/shared"] for row in kept]
+    assert steps == [1.0] * 4  # else the next line says little
+    assert [row["version/shared"] for row in kept] == [0, 0, 1, 2]
+    assert [row["staleness/shared"] for row in kept] == [0, 1, 1, 1]
+    for row in kept:
+        file = whole / "transcripts" / f"train-{row['step']:06d}.jsonl"
+        calls = [call for line in file.read_text().splitlines()
+                 for call in json.loads(line)["calls"]]  # fmt: skip
+        assert {call["version"] for call in calls} == {row["version/shared"]}
+        assert row["sync/gap_max/shared"] < 1e-3  # the engine has the newest weights afterwards
+    # Recorded log-probs are the sampler's: with the weights of now in the first step only.
+    assert kept[0]["learn/logp_gap_max/shared"] < 1e-3
+    assert all(row["learn/logp_gap_max/shared"] > 1e-3 for row in kept[1:])
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.xdist_group("overlap")
+@pytest.mark.usefixtures("forked_engines")
+def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole, repeated_rows):
+    parts = whole.parent / "parts"
+    assert (parts / "checkpoints" / "step-00000002" / "ahead.json").is_file()
+    assert not (whole / "checkpoints" / "step-00000004" / "ahead.json").exists()
+    train(overlap_config(parts))
+    assert repeated_rows(parts) == repeated_rows(whole)
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.xdist_group("overlap")
+@pytest.mark.usefixtures("forked_engines")
+def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplog):
+    trainer = Trainer(start_run(overlap_config(tmp_path, lora_rank=4)))
+    start = trainer.run.batches.start
+
+    def start_dead(step):
+        for engine in trainer.run.engines.by_policy.values():
+            engine.backend.close()
+        start(step)
+
+    trainer.run.batches.start = start_dead
+    first = trainer.iterate(1)
+    trainer.run.batches.start = start
+    second = trainer.iterate(2)
+    trainer.close()
+    assert [r for r in caplog.records if "started again" in r.getMessage()]
+    assert (first["staleness/shared"], second["staleness/shared"]) == (0, 0)
+    assert second["version/shared"] == first["learn/steps/shared"] == 1
+    assert second["learn/logp_gap_max/shared"] < 1e-3
+
+
+@pytest.mark.vllm
+@pytest.mark.full
+@pytest.mark.xdist_group("overlap")
+@pytest.mark.usefixtures("forked_engines")
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "sharing": ("isolated",)}])
+def test_weights_change_between_the_turns_of_episodes(changes, tmp_path, repeated_rows):
+    root, parts = tmp_path / "whole", tmp_path / "parts"
+    settings = {"max_staleness": 2, "deterministic": False, "steps": 5, "workflow": "eval_opt"}
+    settings |= changes | {"problems": 4, "max_tokens": 32, "eval_every": 5}
+    train(overlap_config(root, **settings), copy_after(2, root, parts))
+    train(overlap_config(parts, **settings))
+    for run in (root, parts):
+        rows = repeated_rows(run)[1:]
+        policies = [key.partition("/")[2] for key in rows[0] if key.startswith("version/")]
+        mixed = set[str]()
+        for row, policy in itertools.product(rows, policies):
+            file = run / "transcripts" / f"train-{row['step']:06d}.jsonl"
+            calls = [call for line in file.read_text().splitlines()
+                     for call in json.loads(line)["calls"] if call["policy"] == policy]  # fmt: skip
+            ages = [row[f"version/{policy}"] + row[f"staleness/{policy}"] - call["version"]
+                    for call in calls]  # fmt: skip
+            assert 0 <= min(ages) <= max(ages) == row[f"staleness/{policy}"] <= 2
+            assert row[f"staleness_mean/{policy}"] == pytest.approx(sum(ages) / len(ages))
+            assert row[f"sync/gap_max/{policy}"] < 1e-3
+            mixed |= {policy} if len(set(ages)) > 1 else set()
+        assert mixed, "no batch had weights of two versions"

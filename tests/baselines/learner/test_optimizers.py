@@ -1,19 +1,25 @@
-"""Optimizers, what decays, and number formats of weights: values, and resumption bit by bit."""
+"""Optimizers: values, resumption bit by bit, learning rates over time, steps beside TRL's."""
 
 import copy
+import json
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.forward import ForwardPass
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.optimizers import decay_groups, make_optimizer
+from flowzoo.baselines.learner.schedule import UpdateTurn, lr_at, odd_rates
 from flowzoo.baselines.learner.stochastic_adamw import (
     StochasticAdamW,
     step_in_parts,
@@ -21,8 +27,12 @@ from flowzoo.baselines.learner.stochastic_adamw import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import Weights
+from flowzoo.baselines.settings.policies import numbers_by_role
+from flowzoo.envs.records import Call
 from flowzoo.errors import MissingExtraError, UsageError
 from tests.baselines.learner.descent import ADVANTAGES
+from tests.baselines.rows import new_call
+from tests.refused import refused
 
 Make = Callable[..., Any]
 LOWER: dict[str, Any] = {"weights": "bfloat16", "compute": "bfloat16"}
@@ -344,3 +354,213 @@ def test_a_model_of_another_number_format_is_refused(tiny_model):
         Learner(tiny_model(), LearnerConfig(**LOWER))
     with pytest.raises(UsageError, match=r"load the model with dtype=torch\.float32"):
         Learner(tiny_model().bfloat16(), LearnerConfig())
+
+
+def test_shapes():
+    warm = LearnerConfig(lr=1.0, warmup=4)
+    assert [lr_at(i, warm) for i in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    cosine = replace(warm, schedule="cosine", iterations=12)
+    assert [lr_at(i, cosine) for i in (4, 12, 99)] == [1.0, 0.0, 0.0]
+    assert lr_at(8, cosine) == pytest.approx(0.5)
+    assert lr_at(6, cosine) == pytest.approx(0.5 * (1 + 0.5**0.5))
+    floor = replace(cosine, min_lr=0.2)
+    assert [lr_at(i, floor) for i in (0, 4, 8, 12, 13)] == pytest.approx([0.25, 1, 0.6, 0.2, 0.2])
+    linear = replace(floor, schedule="linear", warmup=2)
+    assert [lr_at(i, linear) for i in (1, 2, 7, 12, 99)] == pytest.approx([1, 1, 0.6, 0.2, 0.2])
+
+
+def published_rate(tick: int, lr: float, warmup: int, length: int) -> float:
+    """The rate of the scheduler that arXiv 2605.24202 trained with, in plain arithmetic."""
+    if tick < warmup:
+        return lr * tick / warmup
+    return lr / 2 * (1 + math.cos(math.pi * (tick - warmup) / (length - warmup)))
+
+
+def test_the_published_clock_goes_on_past_its_end():
+    config = LearnerConfig(
+        lr=2e-5, warmup=15, schedule="cosine", iterations=500, schedule_clock="published"
+    )
+    rates = [lr_at(tick, config) for tick in range(1500)]
+    expected = [published_rate(tick, 2e-5, 15, 500) for tick in range(1500)]
+    assert max(map(abs, map(float.__sub__, rates, expected))) < 1e-17
+    assert rates[0] == 0.0
+    assert min(rates[480:520]) == pytest.approx(0, abs=1e-17)
+    assert max(rates[900:1100]) == pytest.approx(2e-5, abs=1e-17)
+    with pytest.raises(UsageError, match="published is of the schedule cosine, got linear"):
+        replace(config, schedule="linear")
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ([0.2] * 19 + [0.0], []),
+        ([0.2] * 10 + [0.0] * 10,
+         ["is 0, so that nothing is learned, in 10 of 20 steps (first 11, last 20)"]),
+        ([0.0, 0.1, 0.2, 0.1, 0.2], [
+            "is 0, so that nothing is learned, in 1 of 5 steps (first 1, last 1)",
+            "rises again after it has fallen, up to 0.2, in 1 of 5 steps (first 5, last 5)",
+        ]),
+        ([0.1, 0.2, 0.3], []),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_odd_courses_are_told(rates, said):
+    assert list(odd_rates(rates)) == said
+
+
+def test_clocks(tiny_model, role_rows):
+    rows = role_rows(3)
+    rates: dict[str, list[float]] = {}
+    for kind in ("iteration", "update"):
+        config = LearnerConfig(
+            lr=1.0, schedule="linear", iterations=8, schedule_clock=kind, updates_per_iteration=2
+        )
+        pair = [Learner(tiny_model(seed), config, turn=UpdateTurn(seed, 2)) for seed in (0, 1)]
+        rates[kind] = [
+            learner.update(rows, [0.0] * 3)["learn/lr"] for _ in range(3) for learner in pair
+        ]
+    assert rates["iteration"] == [1.0, 1.0, 0.875, 0.875, 0.75, 0.75]
+    assert rates["update"] == [1.0, 0.875, 0.75, 0.625, 0.5, 0.375]
+
+
+@pytest.mark.parametrize(("changes", "text"), refused(__file__, "learner"))
+def test_mistakes(changes, text):
+    with pytest.raises(UsageError, match=text):
+        LearnerConfig(**changes)
+
+
+def test_numbers_by_role():
+    roles = ["generator", "judge"]
+    assert numbers_by_role(("judge=0.5",), roles, "role_kl") == {"judge": 0.5}
+    for words, text in (
+        (["judge"], "ROLE=VALUE, got 'judge'"), (["judge=x"], "must be a number, got 'x'"),
+        (["judge=1", "judge=2"], "`role_kl` names role judge twice"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=text):
+            numbers_by_role(words, roles, "role_kl")
+    with pytest.raises(UsageError, match="Did you mean 'judge'"):
+        numbers_by_role(("juge=1",), roles, "role_kl")
+
+
+TRL: dict[str, Any] = json.loads((Path(__file__).parent / "trl_steps.json").read_text())
+LOSSES = {
+    "kl corrected": LossConfig(clip_high=0.28, dual_clip=None, kl_coef=0.04),
+    "kl plain": LossConfig(clip_high=0.28, dual_clip=None, kl_coef=0.04, kl_estimate="plain"),
+    "no kl": LossConfig(clip_high=0.28, dual_clip=None),
+    "gspo": LossConfig(
+        ratio="sequence", clip_low=0.05, clip_high=0.1, dual_clip=None,
+        aggregation="seq-mean-token-mean",
+    ),
+    "cispo": LossConfig(clipping="weight", clip_low=None, clip_high=1.0, dual_clip=None),
+    "off-policy mask": LossConfig(clip_high=0.28, dual_clip=None, kl_coef=0.04),
+}  # fmt: skip
+RECOMPUTED: dict[str, Any] = {"old_logp": "recomputed", "importance_cap": 1.5}
+CORRECTIONS: dict[str, dict[str, Any]] = {
+    "off-policy mask": {"off_policy_mask": 0.05},
+    "token truncate": {**RECOMPUTED, "importance_floor": 0.8},
+    "token mask": {**RECOMPUTED, "importance_mode": "mask"},
+    "sequence truncate": {**RECOMPUTED, "importance_level": "sequence", "off_policy_mask": 0.05},
+    "sequence mask": {**RECOMPUTED, "importance_level": "sequence", "importance_mode": "mask",
+                      "importance_floor": 1e-3},
+}  # fmt: skip
+
+
+def make_model() -> Qwen3ForCausalLM:
+    """As in `benchmarks/trl_golden.py` of commit 51e36686."""
+    torch.set_num_threads(1)
+    config = Qwen3Config(
+        vocab_size=23, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    model = Qwen3ForCausalLM(config).float().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in sorted(model.named_parameters()):
+            noise = torch.randn(weight.shape, generator=generator) * 0.3
+            weight.copy_(1.0 + noise if "norm" in name else noise)
+    return model
+
+
+def calls(case: str) -> list[Call]:
+    """The rows, with TRL's log-probs before the first step as the sampler's, or with gaps to it."""
+    apart = "old_logp" in CORRECTIONS.get(case, {})
+    return [
+        new_call(
+            episode=f"e{number}",
+            prompt_ids=tuple(row["prompt"]),
+            output_ids=tuple(row["output"]),
+            logps=tuple(logp - apart * gap for logp, gap in zip(logps, row["gap"], strict=True)),
+        )
+        for number, (row, logps) in enumerate(
+            zip(TRL["rows"], TRL["cases"][case]["logps_before"], strict=True)
+        )
+    ]
+
+
+TRL_ADVANTAGES = [row["advantage"] for row in TRL["rows"]]
+
+
+def settings(case: str) -> LearnerConfig:
+    return LearnerConfig(
+        loss=LOSSES.get(case, LOSSES["no kl"]), lr=TRL["lr"], adam_eps=TRL["eps"],
+        temperature=TRL["temperature"], **CORRECTIONS.get(case, {}),
+    )  # fmt: skip
+
+
+def logps_of(model: Any, call: Call) -> Tensor:
+    """Of the output tokens at the sampling temperature, one row at a time."""
+    ids = torch.tensor([[*call.prompt_ids, *call.output_ids]])
+    scores = model(input_ids=ids, use_cache=False).logits[0] / TRL["temperature"]
+    start = len(call.prompt_ids) - 1
+    found = scores.log_softmax(-1)[start : start + len(call.output_ids)]
+    return found.gather(1, torch.tensor(call.output_ids)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("case", TRL["cases"])
+def test_three_steps_are_those_of_trl(case):
+    model, rows, theirs = make_model(), calls(case), TRL["cases"][case]
+    learner = Learner(model, settings(case))
+    found = [learner.update(rows, TRL_ADVANTAGES) for _ in theirs["losses"]]
+    if "old_logp" in CORRECTIONS.get(case, {}):
+        assert found[0]["learn/logp_gap_max"] == pytest.approx(1.0112, rel=1e-3)
+    else:
+        assert found[0]["learn/logp_gap_max"] < 1e-5
+        assert found[1]["learn/kl"] > 0.1, "the second step is off policy"
+    for name in ("importance_masked", "off_policy_masked"):
+        assert 0 < found[1].get(f"learn/{name}", 0.5) < 1
+    losses = [one["learn/loss"] for one in found]
+    assert losses == pytest.approx(theirs["losses"], rel=1e-3, abs=1e-5)
+    norms = [one["learn/grad_norm"] for one in found]
+    assert norms == pytest.approx(theirs["grad_norms"], rel=1e-3)
+    with torch.no_grad():
+        after = torch.cat([logps_of(model, call) for call in rows])
+    wanted = torch.tensor([logp for row in theirs["logps_after"] for logp in row])
+    torch.testing.assert_close(after, wanted, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["kl corrected", "kl plain"])
+def test_the_second_step_is_that_of_float64(case):
+    """Written out from the formulas, with gradients of a copy of the model in float64."""
+    model, rows = make_model(), calls(case)
+    start = copy.deepcopy(model).double()
+    learner = Learner(model, settings(case))
+    learner.update(rows, TRL_ADVANTAGES)
+    moved = copy.deepcopy(model).double()
+    tokens, loss = sum(len(call.output_ids) for call in rows), torch.zeros((), dtype=torch.float64)
+    for call, advantage in zip(rows, TRL_ADVANTAGES, strict=True):
+        now = logps_of(moved, call)
+        with torch.no_grad():
+            reference = logps_of(start, call)
+        ratio = (now - torch.tensor(call.logps, dtype=torch.float64)).exp()
+        objective = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+        distance = reference - now
+        kl = distance.exp() - distance - 1
+        if case == "kl corrected":
+            kl = kl * ratio
+        loss = loss + (0.04 * kl - objective).sum() / tokens
+    gradients = torch.autograd.grad(loss, list(moved.parameters()))
+    norm = float(torch.cat([one.flatten() for one in gradients]).norm())
+    found = learner.update(rows, TRL_ADVANTAGES)
+    assert found["learn/loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert found["learn/grad_norm"] == pytest.approx(norm, rel=1e-4)

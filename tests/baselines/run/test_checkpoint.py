@@ -1,4 +1,4 @@
-"""Checkpoints: complete, exact on resume, and safe against death at any moment."""
+"""Checkpoints: complete, exact on resume, safe against death, full disks and exchanged folders."""
 
 import copy
 import json
@@ -6,9 +6,13 @@ import os
 import random
 import runpy
 import shutil
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +33,9 @@ from flowzoo.baselines.learner.schedule import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.manifest import by_score, checkpoints, read
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import sealed
@@ -392,3 +398,111 @@ def test_kill_in_the_middle_of_saving(tmp_path, fork_server):
         assert bool((parameter == float(newest.step)).all())
     save(tmp_path, newest.step + 1, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [path.name for path in tmp_path.iterdir()] == [f"step-{newest.step + 1:08d}"]
+
+
+FULL_CHILD = """
+import sys
+from pathlib import Path
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
+from flowzoo.baselines.run.manifest import checkpoints
+from flowzoo.errors import SaveError
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.config import LearnerConfig
+
+torch.set_num_threads(1)
+config = Qwen3Config(
+    vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=1, head_dim=16, intermediate_size=64,
+)
+learner = Learner(Qwen3ForCausalLM(config), LearnerConfig())
+root = Path(sys.argv[1])
+save(root, 1, {"a": learner}, keep=CheckpointRetention(last=1))
+with torch.no_grad():
+    for parameter in learner.parameters:
+        parameter.fill_(2.0)
+ballast = root / "ballast"
+for room in (0, 4, 16, 64, 128, 160):  # KiB left
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+        file.truncate(max(0, file.tell() // 4096 * 4096 - 1024 * room))
+    try:
+        save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
+    except SaveError as error:
+        print(room, "refused", checkpoints(root)[-1].step, len(list(root.iterdir())))
+    else:
+        print(room, "saved", checkpoints(root)[-1].step)
+        break
+    ballast.unlink()
+ballast.unlink(missing_ok=True)
+if checkpoints(root)[-1].step == 1:
+    save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
+load(checkpoints(root)[-1].path, {"a": learner})
+print("whole", checkpoints(root)[-1].step)
+"""
+
+
+def may_mount(folder: Path) -> bool:
+    """This process may make a file system of its own."""
+    if not shutil.which("unshare"):
+        return False
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.full
+def test_a_full_disk(tmp_path):
+    """On a real file system of 700 KiB, filled up but for less and more room than is needed."""
+    if not may_mount(tmp_path):
+        pytest.skip("this user may not mount a small file system")
+    script = 'mount -t tmpfs -o size=700k tmpfs "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FULL_CHILD],
+        cwd=Path(checkpoint.__file__).parents[2], capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *rooms, whole = [line.split() for line in done.stdout.splitlines()]
+    assert whole == ["whole", "2"]
+    refused = [line for line in rooms if line[1] == "refused"]
+    assert len(refused) >= 4
+    assert all(line[2:] == ["1", "2"] for line in refused), "the old one and the ballast"
+
+
+WRITES: dict[str, Callable[[RunDirectory], Any]] = {
+    "a step": lambda run: run.log({"step": 1}),
+    "a checkpoint": lambda run: run.marks(),
+    "transcripts": lambda run: run.save_transcripts("train", 1, []),
+}
+
+
+def opened(out: str) -> RunDirectory:
+    run = RunDirectory(TrainConfig(steps=1, problems=2, samples=4, out=out), {}, {})
+    run.begin(None)
+    return run
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_nothing_is_written_into_the_folder_of_another_run(what, tmp_path):
+    out = tmp_path / "run"
+    first = opened(str(out))
+    shutil.rmtree(out)
+    second = opened(str(out))
+    second.log({"step": 0})
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(SaveError, match="run was removed or exchanged while this process"):
+        WRITES[what](first)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    WRITES[what](second)
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_removed_folder_is_told(what, tmp_path):
+    run = opened(str(tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(SaveError, match="run was removed or exchanged while this process"):
+        WRITES[what](run)

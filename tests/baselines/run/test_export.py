@@ -24,7 +24,7 @@ from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import starting_models
+from flowzoo.baselines.settings.policies import starting_models
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import file_digest, read_json, write_json

@@ -17,8 +17,8 @@ from flowzoo.baselines.backends.backend import RolloutSpec, RunBackend, Shard
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, VersionError, WeightVersions
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import async_rollouts
+from flowzoo.baselines.training.advantage_computer import FilteredBatch
 from flowzoo.baselines.training.build import start_run
-from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from safetensors.torch import load_file
 
-from flowzoo.baselines.settings.by_policy import by_policy
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.policies import by_policy
 from flowzoo.baselines.training.trainer import train
 from flowzoo.cli import main
 

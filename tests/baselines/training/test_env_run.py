@@ -12,8 +12,8 @@ from pettingzoo import AECEnv
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.report.write import write_report
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.training.advantage_computer import FilteredBatch
 from flowzoo.baselines.training.build import start_run
-from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.cli import main

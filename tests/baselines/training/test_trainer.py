@@ -9,7 +9,7 @@ import pytest
 from flowzoo.baselines.advantages.spec import PRESETS, with_choices
 from flowzoo.baselines.backends.sync_check import LogprobGapError
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.policy_map import read_policy_map
+from flowzoo.baselines.settings.policies import read_policy_map
 from flowzoo.baselines.training.build import start_run
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs.settings import read_settings

@@ -33,7 +33,7 @@ from flowzoo.baselines.backends.ray.worker import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 
 _OF_A_NODE = ("VLLM_HOST_IP", "VLLM_PORT", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT")
 """Variables of vLLM that say where, and not how."""
@@ -161,7 +161,7 @@ class RayRunBackend(RunBackend):
             else self.learner_groups.together(works)
         )
 
-    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def grading(self, here: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
         """Settings of the graders, which are equal, if there are graders."""
         return here() if self._graders is None else self._graders.grading
 

@@ -189,7 +189,7 @@ def _answers(
         for ref in done:
             number = waiting.pop(ref)
             try:
-                replies[number] = _heard(ray.get(ref))
+                replies[number] = accept(ray.get(ref))
             except (ActorDiedError, RayTaskError) as error:
                 raise WorkerError(
                     f"{who} {number} cannot be started: {last_line(error)}"
@@ -204,7 +204,8 @@ def _answers(
     return [replies[number] for number in range(len(actors))]
 
 
-def _heard(reply: object) -> Any:
+def accept(reply: Any) -> Any:
+    """Return an actor's reply; the error that it was sent in place of one is raised."""
     if isinstance(reply, Failed):
         raise deserialize_error(reply.error, WorkerError)
     return reply

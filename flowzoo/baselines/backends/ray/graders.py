@@ -14,11 +14,12 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from flowzoo.agents.rollout.engine import CHUNK, Resolver
-from flowzoo.baselines.backends.backend import RolloutSpec, deserialize_error
+from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
     PAUSE_S,
     WorkerError,
+    accept,
     ask_all,
     last_line,
     start_actors,
@@ -44,7 +45,7 @@ EFFECTS = WaitKind(
 class Grader(Protocol):
     """The part of a grader that grades."""
 
-    def grading(self) -> Mapping[str, Any]:
+    def grading(self) -> Mapping[str, object]:
         """Settings that answers are graded with, equal in all processes."""
 
     def resolve(self, plan: RolloutSpec, effects: Sequence[PendingEffect]) -> list[EffectResult]:
@@ -58,20 +59,20 @@ class GraderWorker(AnsweringActor):
         super().__init__(f"grader {number}", folder)
         self._open = open_grader
         self._grader: Grader | None = None
-        self._grading: Mapping[str, Any] = {}
+        self._grading: Mapping[str, object] = {}
         os.environ["FLOWZOO_CORES"] = str(cores)
 
-    def open(self) -> Mapping[str, Any] | Failed:
+    def open(self) -> Mapping[str, object] | Failed:
         """Make the task, and its sandbox; the settings that answers are graded with."""
 
-        def make() -> Mapping[str, Any]:
+        def make() -> Mapping[str, object]:
             self._ready()
             return self._grading
 
         return self._answer(make)
 
     def resolve(
-        self, grading: Mapping[str, Any], plan: RolloutSpec, effects: Sequence[PendingEffect]
+        self, grading: Mapping[str, object], plan: RolloutSpec, effects: Sequence[PendingEffect]
     ) -> list[EffectResult] | Failed:
         """Carry out effects of a plan, with `grading` and nothing else; results in their order."""
 
@@ -114,7 +115,7 @@ class Graders:
     """Sends effects to graders. Every rollout worker has a copy; not for several threads."""
 
     def __init__(
-        self, names: Sequence[str], grading: Mapping[str, Any], actors: Sequence[Any] = ()
+        self, names: Sequence[str], grading: Mapping[str, object], actors: Sequence[Any] = ()
     ) -> None:
         self._names, self.grading = list(names), grading
         self._actors = list(actors)
@@ -170,9 +171,7 @@ class Graders:
                         "grader has; leave `graders` out to see what rollout workers say of them"
                     ) from error
             else:
-                if isinstance(reply, Failed):
-                    raise deserialize_error(reply.error, WorkerError)
-                return reply
+                return accept(reply)
             finally:
                 self._busy[grader] -= 1
 
@@ -212,12 +211,9 @@ class Graders:
         for ref in answered:
             grader = self._lost.pop(ref)
             try:
-                reply = ray.get(ref)
+                accept(ray.get(ref))
             except RayError:
                 self._lost[self._actors[grader].open.remote()] = grader
-            else:
-                if isinstance(reply, Failed):
-                    raise deserialize_error(reply.error, WorkerError)
 
 
 def _bare(pending: PendingEffect) -> PendingEffect:

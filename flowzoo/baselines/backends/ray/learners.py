@@ -18,7 +18,7 @@ from flowzoo.baselines.backends.ray.cluster import start_actors
 from flowzoo.baselines.backends.ray.learner_worker import Done, LearnerWorker
 from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.settings.policies import LearnerGroupPlan
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError
 from flowzoo.waits import LIMITS

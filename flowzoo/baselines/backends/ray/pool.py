@@ -77,7 +77,9 @@ class RolloutPool:
         self._workers, self._proof = list(workers), proof
         self._states = [_WorkerState() for _ in workers]
         self._weights = WeightVersions(ahead)
-        self._schedule: Schedule[tuple[RolloutSpec, Sequence[Any]], Any] = Schedule(len(workers))
+        self._schedule: Schedule[tuple[RolloutSpec, Sequence[object]], object] = Schedule(
+            len(workers)
+        )
         self._calls: dict[Any, _Call] = {}
         """Pending calls, in the order in which they were sent."""
         self._lost: dict[int, float] = {}
@@ -99,7 +101,7 @@ class RolloutPool:
         """Replies of all workers, by worker; `call` makes the reference."""
         return ask_all("rollout worker", self._workers, call, within)
 
-    def play(self, plan: RolloutSpec, work: Sequence[Sequence[Any]]) -> list[Any]:
+    def play(self, plan: RolloutSpec, work: Sequence[Sequence[object]]) -> list[Any]:
         """Results of all items of `work`, in order, played with the versions of `plan`."""
         versions = self._weights.newest() if plan.versions is None else plan.versions
         for policy, version in versions.items():

@@ -33,7 +33,7 @@ LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 class ShardPlayer(Protocol):
     """The part of a worker that plays."""
 
-    def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Any:
+    def play(self, plan: RolloutSpec, jobs: Sequence[object]) -> object:
         """Result of jobs; it is pickled."""
 
     def load(self, policy: str, version: int, weights: bytes) -> "Loaded":
@@ -45,7 +45,7 @@ class ShardPlayer(Protocol):
     def probes(self) -> Mapping[str, Sequence[Completion]]:
         """Policy -> the rows whose log-probs `Loaded` says; none where the digest says all."""
 
-    def grading(self) -> Mapping[str, Any]:
+    def grading(self) -> Mapping[str, object]:
         """Settings that answers are graded with, equal in all processes."""
 
 
@@ -88,7 +88,7 @@ class Stale(NamedTuple):
 class Played(NamedTuple):
     """Result of a shard."""
 
-    result: Any
+    result: object
 
 
 class Failed(NamedTuple):
@@ -109,7 +109,7 @@ class Loaded(NamedTuple):
 class Opened(NamedTuple):
     """A worker has its player."""
 
-    grading: Mapping[str, Any]
+    grading: Mapping[str, object]
     probes: Mapping[str, Sequence[Completion]]
 
 
@@ -178,7 +178,7 @@ class RolloutWorker(AnsweringActor):
 
         return self._answer(take)
 
-    def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Reply:
+    def play(self, plan: RolloutSpec, jobs: Sequence[object]) -> Reply:
         """Play a shard with exactly the versions of the plan."""
         reply: Reply = Stale(self._there())
         if self._versions == plan.versions:

@@ -1,4 +1,4 @@
-"""Runs and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
+"""Runs and faults in Ray clusters, all in one program: see `world.py` and `world_vllm.py`."""
 
 import json
 import os
@@ -219,3 +219,38 @@ def test_a_pool_loses_nothing_and_says_what_is_wrong(world):
     )
     assert "1 rollout workers need a bundle of 1 CPU, 2 GPU each" in found["no gpu"]
     assert found["twice"].startswith("UsageError: this process is in a Ray cluster already")
+
+
+VLLM_WORLD = Path(__file__).with_name("world_vllm.py")
+
+
+def played(row: dict[str, Any]) -> dict[str, Any]:
+    """All but the proofs of engines, which ask other tokens."""
+    return {name: value for name, value in row.items() if not name.startswith("sync/")}
+
+
+@pytest.mark.vllm
+def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
+    tmp_path, repeated_rows, same_files
+):
+    """Its engine, and then the worker; adapters of two policies share the engine.
+
+    A learner worker learns while the next step is sampled.
+    """
+    done = run_apart([str(VLLM_WORLD), str(tmp_path)], 600, capture_output=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = json.loads((tmp_path / "vllm.json").read_text(encoding="utf-8"))
+    assert found == {"killed": ["engine", "worker"], "left": 0, "learners": 1}
+    mine, theirs = repeated_rows(tmp_path / "ray"), repeated_rows(tmp_path / "local")
+    assert len(mine) == len(theirs) == 4
+    for row, other in zip(mine, theirs, strict=True):
+        assert played(row) == played(other), "bit for bit"
+    for row in mine[1:]:
+        for policy in ("generator", "aggregator"):
+            assert row[f"learn/steps/{policy}"] == 1.0, "else nothing is published"
+            assert row[f"staleness/{policy}"] == (row["step"] > 1)
+            assert (row[f"learn/logp_gap_max/{policy}"] < 1e-3) == (row["step"] == 1)
+    for policy in ("generator", "aggregator"):  # in the row that is written next after the proof
+        gaps = [row[f"sync/gap_max/{policy}"] for row in mine if f"sync/gap_max/{policy}" in row]
+        assert 0 < max(gaps) < 1e-3
+    same_files(tmp_path / "local", tmp_path / "ray", 3)

@@ -1,13 +1,25 @@
-"""Assignment of shards to workers, and refused settings; no Ray is needed."""
+"""Shards and workers, without Ray: assignment, the pool, refused settings, signals."""
 
+import heapq
+import itertools
+import math
 import random
+import re
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from processes import run_python
 
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
@@ -20,6 +32,7 @@ from flowzoo.baselines.backends.ray.worker import (
     Failed,
     Loaded,
     NodeFacts,
+    Opened,
     OpenPlayer,
     Played,
     RolloutWorker,
@@ -40,9 +53,82 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 from flowzoo.provenance import versions
-from tests.baselines.backends.ray.simulation import Simulation
+from flowzoo.seeding import key_rng
 from tests.baselines.rows import new_call
 from tests.refused import refused
+
+SPREAD = 20.0
+"""Longest over shortest time of an episode."""
+EACH = 4
+"""Episodes of a step for each worker."""
+LEARNER = 0.5
+"""Time of the learner over that of the workers, if they were never idle."""
+STEPS = 60
+
+
+def length(*key: int | str) -> float:
+    """Length of an episode, 1 to `SPREAD`; its logarithm is uniform."""
+    return SPREAD ** key_rng("length", *key).random()
+
+
+class Simulation:
+    """A run whose workers and learner take simulated time, with lengths that differ by 20 times.
+
+    A step has 4 episodes for each worker, every one a shard; the learner takes half as long for a
+    step as its workers. Efficiency is the time of all episodes over the number of workers times the
+    time on the clock. Batch after batch: a batch begins once the one before has ended. By episode:
+    it begins once its weights are there.
+    """
+
+    def __init__(self, workers: int, ahead: int, *, by_episode: bool) -> None:
+        self.workers, self.ahead, self.by_episode = workers, ahead, by_episode
+        self.schedule: Schedule[float, None] = Schedule(workers)
+        self.batches: dict[int, ShardBatch[float, None]] = {}
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = itertools.count()
+        self.now, self.trained, self.learning = 0.0, 0, False
+        mean = (SPREAD - 1) / math.log(SPREAD)
+        self.learner_seconds = LEARNER * EACH * mean
+
+    def run(self) -> float:
+        """Return the efficiency of all steps."""
+        self.advance()
+        while self.events:
+            self.now, _, happen = heapq.heappop(self.events)
+            happen()
+            self.advance()
+        useful = sum(sum(batch.work) for batch in self.batches.values())
+        return useful / (self.workers * self.now)
+
+    def after(self, seconds: float, happen: Callable[[], None]) -> None:
+        """Let something happen later."""
+        heapq.heappush(self.events, (self.now + seconds, next(self.order), happen))
+
+    def advance(self) -> None:
+        """Start the batches, the optimizer steps and the episodes that can start now."""
+        while len(self.batches) < min(self.trained + 1 + self.ahead, STEPS) and (
+            self.by_episode or all(batch.finished for batch in self.batches.values())
+        ):
+            step = len(self.batches) + 1
+            work = [length(step, number) for number in range(EACH * self.workers)]
+            self.batches[step] = self.schedule.add(work)
+        batch = self.batches.get(self.trained + 1)
+        if batch is not None and batch.finished and not self.learning:
+            self.schedule.remove(batch)
+            self.learning = True
+            self.after(self.learner_seconds, self.learned)
+        for worker, shard in self.schedule.assign(self.now):
+            self.after(shard.batch.work[shard.index], partial(self.end, worker, shard))
+
+    def learned(self) -> None:
+        """End an optimizer step."""
+        self.learning = False
+        self.trained += 1
+
+    def end(self, worker: int, shard: ShardKey) -> None:
+        """End an episode."""
+        self.schedule.finish(worker, shard, None, self.now)
+
 
 PLAN = RolloutSpec("eval", {})
 RAY: dict[str, Any] = {
@@ -349,3 +435,138 @@ def test_clusters_that_are_not_there_or_too_small(address, said):
 
     with pytest.raises(UsageError, match=said):
         connect(address, {"CPU": 1.0, "GPU": 1000.0})
+
+
+if find_spec("ray"):
+    from flowzoo import waits
+    from flowzoo.baselines.backends.ray import pool
+
+
+Jobs = Sequence[str]
+
+
+class ThreadWorker:
+    """A worker that echoes its jobs."""
+
+    def __init__(self, threads: ThreadPoolExecutor, play: Callable[[Jobs], None]) -> None:
+        self._threads, self._play = threads, play
+        self._versions: dict[str, int] = {}
+        self.open = SimpleNamespace(remote=lambda: threads.submit(Opened, {}, {}))
+        self.load = SimpleNamespace(remote=self._send_load)
+        self.play = SimpleNamespace(remote=self._send_play)
+
+    def _send_load(self, policy: str, version: int, file: str | None) -> Future[Any]:
+        def load() -> Loaded:
+            self._versions[policy] = version
+            return Loaded("digest", version)
+
+        return self._threads.submit(load)
+
+    def _send_play(self, plan: Any, jobs: Jobs) -> Future[Any]:
+        if "cannot be sent" in jobs:
+            raise TypeError("cannot pickle a lock")
+
+        def play() -> Played | Stale:
+            if self._versions != plan.versions:
+                return Stale(dict(self._versions))
+            self._play(jobs)
+            return Played(list(jobs))
+
+        return self._threads.submit(play)
+
+
+@pytest.fixture
+def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """`make_pool(play, ...)`: a pool with a worker for each function, whose weights are proved."""
+
+    def ray_wait(calls: Sequence[Any], num_returns: int = 1, timeout: float | None = None) -> Any:
+        done, _ = wait(calls, timeout, return_when=FIRST_COMPLETED)
+        first = [call for call in calls if call in done][:num_returns]
+        return first, [call for call in calls if call not in first]
+
+    ray = SimpleNamespace(wait=ray_wait, get=lambda call: call.result())
+    monkeypatch.setattr(pool, "ray", ray)
+    with ExitStack() as stack:
+
+        def make(*plays: Callable[[Jobs], None], batches: int = 0) -> Any:
+            workers = [
+                ThreadWorker(stack.enter_context(ThreadPoolExecutor(1)), play) for play in plays
+            ]
+            made = pool.RolloutPool(workers, batches)
+            made.publish("policy", 0, None, "digest")
+            made.prove()
+            return made
+
+        yield make
+
+
+@pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
+def test_every_batch_is_told_that_jobs_cannot_be_sent(make_pool):
+    rollouts = make_pool(lambda jobs: time.sleep(0.2), batches=1)
+    with ThreadPoolExecutor(2) as threads:
+        bad = [["a"], ["cannot be sent"]]
+        batches = [threads.submit(rollouts.play, RolloutSpec("train", {}, 1), bad)]
+        time.sleep(0.05)
+        batches += [threads.submit(rollouts.play, RolloutSpec("train", {}, 2), [["b"]])]
+        for batch in batches:
+            with pytest.raises(TypeError, match="cannot pickle a lock"):
+                batch.result(60)
+
+
+@pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
+def test_new_weights_do_not_wait_for_a_worker_whose_shard_another_has_finished(make_pool):
+    released = Event()
+    slow = {"first": True}
+
+    def wait_once(jobs: Jobs) -> None:
+        if slow.pop("first", False):
+            assert released.wait(60)
+
+    rollouts = make_pool(wait_once, lambda jobs: time.sleep(0.02))
+    spec = RolloutSpec("train", {})
+    shards = [[str(number)] for number in range(4)]
+    assert rollouts.play(spec, shards) == shards
+    rollouts.publish("policy", 1, None, "digest")
+    assert rollouts.prove(within=30) == 1
+    assert rollouts.play(spec, shards) == shards
+    released.set()
+    rollouts.publish("policy", 2, None, "digest")
+    assert rollouts.prove() >= 1
+    assert rollouts.play(spec, shards) == shards
+
+
+@pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
+def test_workers_that_do_not_answer_are_named_and_given_up(make_pool, monkeypatch, caplog):
+    monkeypatch.setattr(waits, "NAMED_AFTER_S", 0.3)
+    monkeypatch.setattr(waits, "FIRST_LIMIT_S", 2.0)
+    monkeypatch.setattr(pool, "SHARDS", waits.WaitKind("the run ends"))
+    awake = Event()
+    stopped = make_pool(*[lambda jobs: awake.wait(30) and None] * 2)
+    try:
+        start = time.monotonic()
+        with pytest.raises(
+            pool.WorkerError, match=r"workers 0, 1 have neither .* in 2 s; the last"
+        ):
+            stopped.play(RolloutSpec("train", {}), [["a"], ["b"], ["c"]])
+        assert 2 <= time.monotonic() - start < 20
+    finally:
+        awake.set()
+    named = [text for text in caplog.messages if re.match("no answer for .* after 2 s ", text)]
+    assert 1 <= len(named) <= 4
+    assert "from rollout worker 0, rollout worker 1; after 2 s the run ends" in named[0]
+
+
+DRIVER = """
+import signal
+from flowzoo.baselines.backends.ray.cluster import LOCAL, connect
+from flowzoo.commands.progress.stopping import STOP
+with STOP:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    connect(LOCAL, {"CPU": 1, "GPU": 0})
+    print(before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+"""
+
+
+@pytest.mark.skipif(not find_spec("ray"), reason="needs flowzoo[scale]")
+def test_a_driver_keeps_the_handlers_that_say_how_a_run_goes_on():
+    assert run_python(DRIVER).splitlines()[-1] == "True"

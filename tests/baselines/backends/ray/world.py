@@ -27,8 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, warm_up, workers_now
-from said import said
-from world_groups import group_alone, groups_alone, meet
+from world_groups import group_alone, groups_alone, meet, said
 
 from flowzoo.baselines.backends.backend import RolloutSpec
 from flowzoo.baselines.backends.ray.worker import Loaded

@@ -3,15 +3,22 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from said import said
+from flowzoo.errors import FlowzooError, UsageError
 
-from flowzoo.errors import UsageError
+
+def said(work: Callable[[], Any]) -> str:
+    """The error that a work raises, as text that fits into a file."""
+    try:
+        work()
+    except FlowzooError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
 
 
 class TinyLearner:
@@ -108,7 +115,7 @@ def groups_alone(address: str, folder: Path) -> dict[str, Any]:
     from flowzoo.baselines.backends.ray.cluster import connect
     from flowzoo.baselines.backends.ray.learners import RemoteLearnerGroups
     from flowzoo.baselines.backends.ray.worker import OpenPlayer
-    from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+    from flowzoo.baselines.settings.policies import LearnerGroupPlan
 
     connect(address, {})
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
