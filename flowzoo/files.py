@@ -65,7 +65,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def lock_folder(folder: Path, activity: str) -> TextIO:
-    """Lock a folder; closing the returned file, or the end of the process, unlocks it.
+    """Lock a folder; `unlock_folder`, or the end of the process, unlocks it.
 
     Raises:
         UsageError: another process is `activity` in it.
@@ -85,6 +85,17 @@ def lock_folder(folder: Path, activity: str) -> TextIO:
             "--out"
         ) from error
     return file
+
+
+def unlock_folder(lock: TextIO, owner: int) -> None:
+    """Unlock a folder that the process `owner` locked; in a fork of it, only close the file.
+
+    A child between its fork and its program has the file too, so closing would leave it locked.
+    """
+    if not lock.closed and os.getpid() == owner:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    lock.close()
 
 
 def check_lock(folder: Path, lock: TextIO) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,14 @@ from flowzoo import files
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import (
     free_path,
+    lock_folder,
     read_json,
     read_rows,
     read_sealed,
     read_toml,
     replace_text,
     sealed,
+    unlock_folder,
     writing,
 )
 
@@ -134,3 +137,19 @@ def test_a_file_without_an_end_is_refused(monkeypatch):
     monkeypatch.setattr(files, "MOST_BYTES", 1000)
     with pytest.raises(DataError, match="/dev/zero has more than 1,000 bytes"):
         read_toml(Path("/dev/zero"))
+
+
+def test_a_folder_is_unlocked_though_a_child_has_its_lock(tmp_path):
+    lock = lock_folder(tmp_path, "working")
+    with subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()]) as child:
+        with pytest.raises(UsageError, match="another process is working"):
+            lock_folder(tmp_path, "working")
+        unlock_folder(lock, os.getpid() + 1)  # as a fork would: the owner's lock stays
+        with pytest.raises(UsageError, match="another process is working"):
+            lock_folder(tmp_path, "working")
+        child.kill()
+    lock = lock_folder(tmp_path, "working")
+    with subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()]) as child:
+        unlock_folder(lock, os.getpid())
+        lock_folder(tmp_path, "working").close()
+        child.kill()

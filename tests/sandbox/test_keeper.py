@@ -111,7 +111,11 @@ ENDS = {"exit 3": 3, "kill -9 $$": -9, "kill -15 $$": -15, "kill -13 $$": -13, "
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("script", ENDS)
 def test_a_keeper_ends_as_its_command(script, mode):
-    done = run(mode, ["sh", "-c", script])
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+    try:
+        done = run(mode, ["sh", "-c", script])
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert (done.returncode, done.stdout, done.stderr) == (ENDS[script], b"", b"")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,15 @@ from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage, json_line
 from flowzoo.envs.script import TokenSpan
 from flowzoo.errors import UsageError
-from flowzoo.files import lock_folder, read_json, read_rows, replace_text, write_json, writing
+from flowzoo.files import (
+    lock_folder,
+    read_json,
+    read_rows,
+    replace_text,
+    unlock_folder,
+    write_json,
+    writing,
+)
 from flowzoo.provenance import describe_run
 
 
@@ -95,7 +104,8 @@ class EvaluationDirectory:
             folder.mkdir(parents=True, exist_ok=True)
         # Before anything is read: another process may be writing. Unlocked as well when nothing
         # refers to this object any more: a notebook's cell may run twice.
-        self._lock = weakref.finalize(self, lock_folder(folder, "evaluating").close)
+        lock = lock_folder(folder, "evaluating")
+        self._lock = weakref.finalize(self, unlock_folder, lock, os.getpid())
         try:
             self._settle(settings, grading, grows)
             self.finished = read_episodes(self.path)

@@ -41,6 +41,7 @@ from flowzoo.files import (
     read_sealed,
     reading,
     sealed,
+    unlock_folder,
     write_json,
     writing,
 )
@@ -328,7 +329,7 @@ class RunDirectory:
 
     def close(self) -> None:
         """Unlock the directory; the end of the process does so as well."""
-        self._lock.close()
+        unlock_folder(self._lock, os.getpid())
 
     def log(self, row: Mapping[str, object]) -> None:
         """Append one line of metrics and force it to disk."""

@@ -1,5 +1,7 @@
 """Errors of scripts, and checks of the items that they yield."""
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -181,7 +183,7 @@ def effect_fault(effect: Effect) -> str:
     for name, declared in field_types(kind).items():
         value = getattr(effect, name)
         if not fits(value, declared):
-            expected = kind.__annotations__[name].__forward_arg__
+            expected = re.sub(r"\b[\w.]+\.(?=\w)", "", inspect.formatannotation(declared))
             description = f"{type(value).__name__} {value!r:.100}"
             return f"{kind.__name__}({name}=...) takes {expected}, got {description}"
     if isinstance(effect, Search) and effect.k < 1:
