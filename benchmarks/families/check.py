@@ -78,7 +78,7 @@ def open_chat(name: str, switch: str = "") -> tuple[ChatTokenizer, set[int]]:
     tokenizer = make_tokenizer(family)
     thinking = read_thinking((switch,) if switch else (), (name,))[name]
     stop_ids = set(tokenizer.convert_tokens_to_ids(family["stops"]))
-    return ChatTokenizer(tokenizer, {}, thinking), stop_ids
+    return ChatTokenizer(tokenizer, thinking), stop_ids
 
 
 def examine(chat: ChatTokenizer, stop_ids: set[int]) -> Findings:

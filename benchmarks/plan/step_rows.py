@@ -63,7 +63,7 @@ def step_rows(
     for name in plan.names:
         tokenizer = AutoTokenizer.from_pretrained(folders[name], trust_remote_code=False)
         context = context_of(configs[name])
-        chat = ChatTokenizer(tokenizer, {})
+        chat = ChatTokenizer(tokenizer)
         policies[name] = FullReplies(name, chat, sampling, context or 2**62)
     workflow = plan.curriculum.at(1)
     problems = ProblemStream(config.split, config.seed).take(workflow.task, config.problems)

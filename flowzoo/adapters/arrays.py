@@ -157,7 +157,7 @@ class HiddenEncoder:
         from flowzoo.agents.hf.policy import load_model
 
         model, tokenizer = load_model(self.model, "float32")
-        return model.eval(), ChatTokenizer(tokenizer, {})
+        return model.eval(), ChatTokenizer(tokenizer)
 
     def __call__(self, messages: list[Message]) -> NDArray[np.float32]:
         """The array of a chat."""

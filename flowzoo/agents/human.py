@@ -74,9 +74,6 @@ class HumanPolicy:
                 return text
             out.print(Text("nothing written: type a reply, or /edit again", style="dim"))
 
-    def __repr__(self) -> str:
-        return f"HumanPolicy({self.name!r})"
-
 
 def read_line(agent: str) -> str:
     """A line of standard input, without its end."""

@@ -113,20 +113,16 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """Identifies the policy in policy maps, records and metrics."""
-        ...
 
     @property
     def batching(self) -> Batching:
         """`static`: the rollout forms large batches; `stream`: requests are sent as they come."""
-        ...
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order."""
-        ...
 
     async def close(self) -> None:
         """Release connections and threads; calling it twice is harmless."""
-        ...
 
 
 def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:

@@ -81,6 +81,3 @@ class ScriptedPolicy:
         answer = task.answer(judged_text(request.messages))
         (graded,) = task.grade_batch([problem], [answer])
         return verdict_line(request.messages, graded.score if right else 1 - graded.score)
-
-    def __repr__(self) -> str:
-        return f"ScriptedPolicy({self.name!r}, skill={self.skill})"

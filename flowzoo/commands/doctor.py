@@ -138,7 +138,7 @@ def _products_row() -> DoctorRow:
         return DoctorRow("matrix products", False, "not measured", remedy("train"))
     import torch
 
-    from flowzoo.agents.hf.matmul_speed import matmul_speeds
+    from flowzoo.agents.hf.int8_linear import matmul_speeds
 
     speeds = matmul_speeds()
     usual = "bfloat16" if has_bfloat16("cpu") else "float32"

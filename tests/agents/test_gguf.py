@@ -1,6 +1,5 @@
 """Models in GGUF files: what the file states is what is loaded, and it is converted once."""
 
-import asyncio
 import io
 import json
 import sys
@@ -13,8 +12,7 @@ import torch
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.utils import logging
 
-from flowzoo.agents import Request, Sampling
-from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.hf.policy import load_model
 from flowzoo.agents.model_files import SOURCE_FILE, model_source
 from flowzoo.agents.specs import check_spec
 from flowzoo.errors import UsageError
@@ -142,16 +140,6 @@ def test_progress_bars_are_for_terminals(tmp_path, monkeypatch, terminal):
     assert ("Converting and de-quantizing" in stream.getvalue()) is terminal
     assert ("Loading weights" in stream.getvalue()) is terminal
     logging.disable_progress_bar()
-
-
-def test_the_reply_ends_where_the_file_says(tmp_path):
-    path = write(tmp_path / "tiny.gguf")
-    policy = TransformersPolicy.from_pretrained(path, sampling=Sampling(max_tokens=200))
-    request = Request(("a",), "generator_0", "generator", ({"role": "user", "content": "Hi"},))
-    (completion,) = asyncio.run(policy.generate([request]))
-    ids = completion.output_ids
-    assert 2 not in ids[:-1]
-    assert (completion.finish == "stop") == (ids[-1] == 2)
 
 
 def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path, cache):

@@ -1,13 +1,14 @@
-"""Prompts within their budgets, and the statistics of local engines."""
+"""Prompts within their budgets, and what policies with a chat template share."""
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from flowzoo.agents.chat.template import ChatTokenizer, TokenizedPrompt
-from flowzoo.agents.policy import Request, Sampling
+from flowzoo.agents.policy import Completion, Request, Sampling, prompt_budget
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
 from flowzoo.reward.visible import strip_thinking
@@ -109,7 +110,7 @@ _log = logging.getLogger("flowzoo")
 
 @dataclass(slots=True)
 class EngineStats:
-    """Statistics of an engine for one policy; all but `seconds` are counts."""
+    """Counts of an engine for one policy."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -119,10 +120,6 @@ class EngineStats:
     output_tokens: int = 0
     shortened: int = 0
     """Prompts that were over their budget and were shortened."""
-    batches: int = 0
-    """Batches formed here; vLLM forms its own and counts none."""
-    seconds: float = 0.0
-    """Time inside the model; 0 with vLLM, whose engine may serve several policies at once."""
 
     @property
     def cache_hits(self) -> float:
@@ -188,3 +185,49 @@ def fitted_prompts(
     stats.shortened += len(long)
     stats.prompt_tokens += sum(len(prompt.ids) for prompt in prompts)
     return prompts
+
+
+class TemplatedPolicy:
+    """A policy that renders prompts with a chat template, as one with a switch for thoughts."""
+
+    name: str
+    sampling: Sampling
+    stats: EngineStats
+    template_id: str
+    thinking: bool | None
+    _chat: ChatTokenizer
+
+    def thinking_as(self, thinking: bool | None) -> Self:
+        """The same policy, what it shares included, with another switch for thoughts."""
+        other = copy.copy(self)
+        other._chat, other.stats = self._chat.thinking_as(thinking), EngineStats()
+        other.thinking, other.template_id = thinking, other._chat.template_id
+        other.name = f"{self.name} (thinking: {thinking})"
+        return other
+
+    def _prompts(self, requests: Sequence[Request], context: int) -> list[TokenizedPrompt]:
+        budgets = [prompt_budget(request, self.sampling, context) for request in requests]
+        return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
+
+    def _completion(
+        self,
+        request: Request,
+        prompt: TokenizedPrompt,
+        tokens: Sequence[int],
+        logps: Sequence[float],
+        stopped: bool,
+        version: int | None = None,
+    ) -> Completion:
+        self.stats.requests += 1
+        self.stats.output_tokens += len(tokens)
+        body = tokens[:-1] if stopped else tokens
+        return Completion(
+            text=self._chat.decode(body, request.tools),
+            prompt_ids=prompt.ids,
+            output_ids=tuple(tokens),
+            logps=tuple(logps),
+            finish="stop" if stopped else "length",
+            version=version,
+            shortened=prompt.shortened,
+            writers=prompt.writers,
+        )

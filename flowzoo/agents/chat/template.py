@@ -5,13 +5,12 @@ later turn begins with the ids of the earlier one wherever its text does. Tool c
 of models write in several ways, are read into the one notation of replies.
 """
 
-import copy
 import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.rendering import refuse, render
 from flowzoo.agents.chat.thoughts import (
@@ -237,19 +236,16 @@ def _go_on(
 class ChatTokenizer:
     """A tokenizer with its chat template and the settings of one policy."""
 
-    def __init__(
-        self, tokenizer: Any, template_kwargs: Mapping[str, Any], thinking: bool | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Any, thinking: bool | None = None) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(
                 "the tokenizer has no chat template; use an instruction-tuned model, or set "
                 "`tokenizer.chat_template`."
             )
         self.tokenizer = tokenizer
-        self._given = dict(template_kwargs)
-        self.variables = dict(template_kwargs)
-        if thinking is not None:
-            self.variables |= thinking_kwargs(tokenizer, self._given, thinking)
+        self.variables: Mapping[str, Any] = (
+            {} if thinking is None else thinking_kwargs(tokenizer, thinking)
+        )
         settings = (str(item) for pair in sorted(self.variables.items()) for item in pair)
         self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
         """Hash of the template and its variables."""
@@ -272,7 +268,7 @@ class ChatTokenizer:
 
     def thinking_as(self, thinking: bool | None) -> "ChatTokenizer":
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
-        return ChatTokenizer(self.tokenizer, self._given, thinking)
+        return ChatTokenizer(self.tokenizer, thinking)
 
     @cached_property
     def family(self) -> Family:
@@ -503,20 +499,3 @@ def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
             "(eos_token_id), so no reply could end by itself."
         )
     return frozenset(stop_ids)
-
-
-class TemplatedPolicy:
-    """A policy that renders prompts with a chat template, as one with a switch for thoughts."""
-
-    name: str
-    template_id: str
-    thinking: bool | None
-    _chat: ChatTokenizer
-
-    def thinking_as(self, thinking: bool | None) -> Self:
-        """The same policy, what it shares included, with another switch for thoughts."""
-        other = copy.copy(self)
-        other._chat = self._chat.thinking_as(thinking)
-        other.thinking, other.template_id = thinking, other._chat.template_id
-        other.name = f"{self.name} (thinking: {thinking})"
-        return other

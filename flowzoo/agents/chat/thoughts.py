@@ -94,10 +94,10 @@ def special_tokens(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
-def find_switch(tokenizer: object, variables: Mapping[str, object]) -> str:
+def find_switch(tokenizer: object) -> str:
     """The variable of a chat template that switches thoughts; "" if none changes a prompt."""
     for name in SWITCHES:
-        switched = [(_ASKED, {**variables, name: value}) for value in (True, False)]
+        switched = [(_ASKED, {name: value}) for value in (True, False)]
         if len({*render(tokenizer, switched)}) > 1:
             return name
     return ""
@@ -145,20 +145,18 @@ def thinks_unasked(tokenizer: object) -> bool:
     thoughts = find_thoughts(tokenizer, {})
     if thoughts.opened or (thoughts.opening and thoughts.always):
         return True
-    switch = find_switch(tokenizer, {})
+    switch = find_switch(tokenizer)
     off = {switch: False} if switch else {}
     return len({*render(tokenizer, [(_ASKED, {}), (_ASKED, off)])}) > 1
 
 
-def thinking_kwargs(
-    tokenizer: object, variables: Mapping[str, object], thinking: bool
-) -> dict[str, bool]:
+def thinking_kwargs(tokenizer: object, thinking: bool) -> dict[str, bool]:
     """Variables that switch thoughts on or off in a chat template."""
     # Empty if the template has no switch and does what is asked anyway.
-    switch = find_switch(tokenizer, variables)
+    switch = find_switch(tokenizer)
     if switch:
         return {switch: thinking}
-    thinks = bool(find_thoughts(tokenizer, variables).opening)
+    thinks = bool(find_thoughts(tokenizer, {}).opening)
     if thinking == thinks:
         return {}
     raise UsageError(

@@ -17,7 +17,7 @@ from flowzoo.agents.evaluation.usage import Meter, Seconds, usage_summary
 from flowzoo.agents.identity import compare_records
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, append_row
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage, json_line
 from flowzoo.envs.script import TokenSpan
@@ -161,9 +161,9 @@ class EvaluationDirectory:
     def add(self, record: EpisodeRecord, seconds: Seconds = ()) -> None:
         """Append one episode, after the latencies of its calls if any was measured."""
         if any(second is not None for second in seconds):
-            _append(self._latencies, {"episode": record.episode, "seconds": seconds})
+            append_row(self._latencies, {"episode": record.episode, "seconds": seconds})
         self.finished.append(record)
-        _append(self.path, record.to_json())
+        append_row(self.path, record.to_json())
 
     def save_summary(self, summary: Mapping[str, object]) -> None:
         """Write the summary; episodes may be added afterwards."""
@@ -173,11 +173,6 @@ class EvaluationDirectory:
 def read_latencies(row: Mapping[str, Any]) -> tuple[str, Seconds]:
     """Episode and seconds of a line of `latencies.jsonl`."""
     return row["episode"], tuple(row["seconds"])
-
-
-def _append(path: Path, row: Any) -> None:
-    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(json_line(row))
 
 
 @contextmanager

@@ -7,21 +7,15 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
+from flowzoo.agents.chat.prompts import EngineStats, TemplatedPolicy, check_context
 from flowzoo.agents.chat.rendering import warm
-from flowzoo.agents.chat.template import (
-    ChatTokenizer,
-    TemplatedPolicy,
-    TokenizedPrompt,
-    stop_tokens,
-)
+from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
 from flowzoo.agents.identity import whole_model
 from flowzoo.agents.model_files import (
     GENERATION,
@@ -36,7 +30,6 @@ from flowzoo.agents.policy import (
     Request,
     Sampling,
     canonical,
-    prompt_budget,
     reply_cap,
 )
 from flowzoo.agents.traits import (
@@ -56,7 +49,6 @@ try:
     import transformers
 
     from flowzoo.agents.hf.decode import (
-        DecodeOutput,
         DecodeRequest,
         check_decoding,
         check_int8,
@@ -156,8 +148,6 @@ class TransformersPolicy(TemplatedPolicy):
         name: str = "policy",
         sampling: Sampling | None = None,
         max_batch: int = 256,
-        max_context: int | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
         active: Callable[[], AbstractContextManager[None]] = nullcontext,
         engine_dtype: EngineDType | None = None,
@@ -170,8 +160,6 @@ class TransformersPolicy(TemplatedPolicy):
             name: name of the policy in policy maps and records.
             sampling: temperature and lengths; default `Sampling()`.
             max_batch: most sequences decoded together.
-            max_context: most tokens of prompt and reply; default the model's own limit.
-            template_kwargs: further variables of the chat template.
             thinking: switches thoughts on or off; None: the chat template's default.
             active: entered around the model's work; picks the LoRA adapter of a shared model.
             engine_dtype: number format of sampling, inside `active`; None: the weights' own.
@@ -184,14 +172,13 @@ class TransformersPolicy(TemplatedPolicy):
         self.model, self.tokenizer = model, tokenizer
         self.sampling = sampling or Sampling()
         self.stats = EngineStats()
-        limit = context_of(model.config)
-        self._context = min(size for size in (max_context, limit, 2**62) if size is not None)
+        self._context = context_of(model.config) or 2**62
         if max_batch < 1:
             raise UsageError(f"max_batch must be at least 1, got {max_batch}.")
         check_context(self._context, self.sampling)
         self._max_batch, self._active = max_batch, active
         self.engine_dtype = engine_dtype or str(model.dtype).removeprefix("torch.")
-        self._chat = ChatTokenizer(tokenizer, template_kwargs or {}, thinking)
+        self._chat = ChatTokenizer(tokenizer, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
         self._stop_ids = stop_tokens(model, tokenizer)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"flowzoo-{name}")
@@ -246,21 +233,14 @@ class TransformersPolicy(TemplatedPolicy):
             await asyncio.wait([work])
             raise
 
-    def thinking_as(self, thinking: bool | None) -> Self:
-        """The same policy, its model and thread included, with another switch for thoughts."""
-        other = super().thinking_as(thinking)
-        other.stats = EngineStats()
-        return other
-
     async def close(self) -> None:
         """End the thread; the model is left to its owner."""
         self._thread.shutdown(wait=False)
 
     def _generate(self, requests: list[Request], stop: threading.Event) -> list[Completion]:
-        prompts = self._prompts(requests)
+        prompts = self._prompts(requests, self._context)
         ids = [prompt.ids for prompt in prompts]
         done: list[Completion | None] = [None] * len(requests)
-        start = time.perf_counter()
         for places in micro_batches(requests, ids, self._max_batch):
             rows = [
                 DecodeRequest(
@@ -274,31 +254,6 @@ class TransformersPolicy(TemplatedPolicy):
                     share_prefixes=self.engine_dtype != "float32",
                 )  # fmt: skip
             self.stats.read_tokens += read
-            self.stats.batches += 1
             for i, result in zip(places, sampled, strict=True):
-                done[i] = self._completion(requests[i], prompts[i], result)
-        self.stats.requests += len(requests)
-        self.stats.seconds += time.perf_counter() - start
+                done[i] = self._completion(requests[i], prompts[i], *result)
         return [completion for completion in done if completion is not None]
-
-    def _prompts(self, requests: list[Request]) -> list[TokenizedPrompt]:
-        budgets = [prompt_budget(item, self.sampling, self._context) for item in requests]
-        return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
-
-    def _completion(
-        self, request: Request, prompt: TokenizedPrompt, result: DecodeOutput
-    ) -> Completion:
-        self.stats.output_tokens += len(result.tokens)
-        body = result.tokens[:-1] if result.stopped else result.tokens
-        return Completion(
-            text=self._chat.decode(body, request.tools),
-            prompt_ids=prompt.ids,
-            output_ids=tuple(result.tokens),
-            logps=tuple(result.logps),
-            finish="stop" if result.stopped else "length",
-            shortened=prompt.shortened,
-            writers=prompt.writers,
-        )
-
-    def __repr__(self) -> str:
-        return f"TransformersPolicy({self.name!r}, {type(self.model).__name__})"

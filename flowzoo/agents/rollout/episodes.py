@@ -58,6 +58,12 @@ class RolloutBatch:
     """Jobs that failed and were counted."""
 
 
+def append_row(path: Path, row: Any) -> None:
+    """Append a row of JSON to a file."""
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(json_line(row))
+
+
 def concat_batches(parts: Sequence[RolloutBatch]) -> RolloutBatch:
     """Join the batches of several jobs."""
     return RolloutBatch(
@@ -197,8 +203,7 @@ class Sampler:
                 "error": str(error),
                 "transcript": error.transcript,
             }
-            with self.failures.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(json_line(line))
+            append_row(self.failures, line)
         counted = self.on_error == "count" or (self.on_error == "ungraded" and key in self.unknown)
         if not counted:
             raise error

@@ -185,7 +185,8 @@ class JointRollout(Sampler):
         key = (self.seed, job.problem.id, job.sample)
         path = path_text(joint_branch.path)
         phase = yield from sample_phase(self.policy_map, episode, key, count, (path,))
-        choices = self.choices(count, len(phase.turns), budget, (*key, path))
+        most = count if self.settings.joint == "aligned" else budget
+        choices = joint_actions(count, len(phase.turns), most, ("joint", *key, path))
         joint_branches = [
             joint_branch.then(phase, choice, number) for number, choice in enumerate(choices)
         ]
@@ -197,14 +198,6 @@ class JointRollout(Sampler):
         parts = zip(branches, split_budget(budget, len(choices)), joint_branches, strict=True)
         children = yield PlayBatch([self.grow(job, *part) for part in parts])
         return JointNode(joint_branch.path, phase, choices, children)
-
-    def choices(
-        self, count: int, agents: int, budget: int, key: tuple[str | int, ...]
-    ) -> list[Choice]:
-        """The joint actions tried at a node."""
-        settings = self.settings
-        most = count if settings.joint == "aligned" else min(settings.children or budget, budget)
-        return joint_actions(count, agents, most, ("joint", *key))
 
     def sampled(self, job: EpisodeJob, root: JointNode | JointLeaf) -> RolloutBatch:
         """The leaves, and every row once."""

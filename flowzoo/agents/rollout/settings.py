@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from flowzoo.declared import Count, Positive, check_declared
+from flowzoo.declared import Count, check_declared
 from flowzoo.errors import UsageError
 
 Value = Literal["now", "rollout"]
@@ -41,8 +41,6 @@ class JointSettings:
     combinations too, with every candidate in equally many."""
     leaves: Count = 16
     """Most finished episodes of one job."""
-    children: Positive[int] | None = None
-    """Most joint actions of one node under `cross`; None: as many as `leaves` pays for."""
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -50,9 +48,4 @@ class JointSettings:
             raise UsageError(
                 f"`leaves` must be at least `candidates` ({self.candidates}), so that the first "
                 f"node has its candidates; got {self.leaves}"
-            )
-        if self.children and (self.joint != "cross" or self.children < self.candidates):
-            raise UsageError(
-                '`children` goes with joint="cross" and must be at least `candidates` '
-                f"({self.candidates}); got {self.children} with joint={self.joint!r}"
             )

@@ -81,39 +81,30 @@ class VLLMBackend(Protocol):
     @property
     def alive(self) -> bool:
         """True if it still answers."""
-        ...
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
         """Queue `jobs` together, in their order."""
-        ...
 
     def load_weights(self, tensors: Tensors, version: int) -> None:
         """Replace all weights and forget every cached prompt."""
-        ...
 
     def load_adapter(self, adapter: Adapter) -> None:
         """Make an adapter known."""
-        ...
 
     def drop_adapter(self, adapter: Adapter) -> None:
         """Forget an adapter."""
-        ...
 
     def reset_cache(self) -> None:
         """Forget every cached prompt."""
-        ...
 
     def sleep(self, level: int) -> None:
         """Release the GPU memory of cache and weights: 1 keeps the weights in RAM, 2 drops them."""
-        ...
 
     def wake(self, what: Sequence[str] | None = None) -> None:
         """Take the memory back: `weights`, `kv_cache`, or both (None)."""
-        ...
 
     def close(self) -> None:
         """End the engine and its processes; calling it twice is harmless."""
-        ...
 
 
 class LoopBackend:

@@ -15,10 +15,8 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NoReturn
 
-from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.identity import ModelTexts, adapter_base, load_texts
 from flowzoo.agents.model_files import check_integrity, model_source
 from flowzoo.agents.traits import EngineDType, context_of
@@ -125,10 +123,9 @@ class VLLMEngine:
         learner's, whenever a back-end has read them.
         """
         self.path, self.dtype = model_source(path), dtype
-        self.tokenizer, config, generation = read_texts(self.path)
-        ends = SimpleNamespace(config=config, generation_config=generation)
-        self.stop_ids = tuple(sorted(stop_tokens(ends, self.tokenizer)))
-        limit = context_of(config) or 2**62
+        texts = read_texts(self.path)
+        self.tokenizer, self.stop_ids = texts.tokenizer, texts.ends
+        limit = context_of(texts.config) or 2**62
         self.context = min(context or limit, limit)
         self.version = 0
         self.gate = WeightsGate()

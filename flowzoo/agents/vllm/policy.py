@@ -6,18 +6,17 @@ batch, up to the float noise of the logits.
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import wait
 from typing import Any, Self
 
-from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
-from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
+from flowzoo.agents.chat.prompts import EngineStats, TemplatedPolicy, check_context
+from flowzoo.agents.chat.template import ChatTokenizer, TokenizedPrompt
 from flowzoo.agents.policy import (
     Batching,
     Completion,
     Request,
     Sampling,
-    prompt_budget,
     reply_cap,
 )
 from flowzoo.agents.traits import dtype_for, vllm_device
@@ -48,7 +47,6 @@ class VLLMPolicy(TemplatedPolicy):
         name: str = "policy",
         sampling: Sampling | None = None,
         adapter: str | None = None,
-        template_kwargs: Mapping[str, object] | None = None,
         thinking: bool | None = None,
         owns_engine: bool = False,
     ) -> None:
@@ -60,7 +58,6 @@ class VLLMPolicy(TemplatedPolicy):
             sampling: temperature and lengths; default `Sampling()`.
             adapter: name under which the engine has this policy's LoRA adapter; None: the engine's
                 own weights.
-            template_kwargs: further variables of the chat template.
             thinking: switches thoughts on or off; None: the chat template's default.
             owns_engine: `close` ends the engine too.
 
@@ -81,7 +78,7 @@ class VLLMPolicy(TemplatedPolicy):
         self.version: int | None = None
         """Optimizer steps behind the engine's weights, set by each sync."""
         check_context(engine.context, self.sampling)
-        self._chat = ChatTokenizer(engine.tokenizer, template_kwargs or {}, thinking)
+        self._chat = ChatTokenizer(engine.tokenizer, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
         self.engine_dtype = engine.dtype
         self._owns_engine = owns_engine
@@ -126,7 +123,7 @@ class VLLMPolicy(TemplatedPolicy):
                     sample.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
                 raise
-            return [self._completion(*row) for row in zip(requests, jobs, samples, strict=True)]
+            return [self._reply(*row) for row in zip(requests, jobs, samples, strict=True)]
 
     def answer(
         self, requests: Sequence[Request], within_s: float | None = None
@@ -140,12 +137,11 @@ class VLLMPolicy(TemplatedPolicy):
         if late := wait(futures, within_s).not_done:
             self.engine.give_up(f"it has not answered {len(late)} requests in {within_s:g} s")
         samples = [future.result() for future in futures]
-        return [self._completion(*row) for row in zip(requests, jobs, samples, strict=True)]
+        return [self._reply(*row) for row in zip(requests, jobs, samples, strict=True)]
 
     def jobs(self, requests: Sequence[Request]) -> list[GenerationRequest]:
         """`requests` as the engine takes them."""
-        budgets = [prompt_budget(item, self.sampling, self.engine.context) for item in requests]
-        prompts = fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
+        prompts = self._prompts(requests, self.engine.context)
         adapter = self.engine.adapter(self.adapter) if self.adapter else None
         return [
             GenerationRequest(
@@ -164,7 +160,7 @@ class VLLMPolicy(TemplatedPolicy):
     def thinking_as(self, thinking: bool | None) -> Self:
         """The same policy with another switch for thoughts; the engine stays this one's to end."""
         other = super().thinking_as(thinking)
-        other.stats, other._owns_engine = EngineStats(), False
+        other._owns_engine = False
         return other
 
     async def close(self) -> None:
@@ -172,24 +168,11 @@ class VLLMPolicy(TemplatedPolicy):
         if self._owns_engine:
             await asyncio.to_thread(self.engine.close)
 
-    def _completion(
+    def _reply(
         self, request: Request, job: GenerationRequest, sample: GenerationOutput
     ) -> Completion:
-        body = sample.tokens[:-1] if sample.stopped else sample.tokens
-        self.stats.requests += 1
         self.stats.read_tokens += len(job.prompt) - sample.cached
-        self.stats.output_tokens += len(sample.tokens)
-        return Completion(
-            text=self._chat.decode(body, request.tools),
-            prompt_ids=job.prompt,
-            output_ids=sample.tokens,
-            logps=sample.logps,
-            finish="stop" if sample.stopped else "length",
-            version=self.version,
-            shortened=job.shortened,
-            writers=job.writers,
+        prompt = TokenizedPrompt(job.prompt, tuple(job.writers), job.shortened)
+        return self._completion(
+            request, prompt, sample.tokens, sample.logps, sample.stopped, self.version
         )
-
-    def __repr__(self) -> str:
-        part = f", adapter={self.adapter!r}" if self.adapter else ""
-        return f"VLLMPolicy({self.name!r}, {self.engine.path!r}{part})"

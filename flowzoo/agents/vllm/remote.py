@@ -32,6 +32,7 @@ except ImportError as error:
     raise missing_extra("httpx", "openai", "a vLLM server") from error
 
 _KEY = "OPENAI_API_KEY"
+_ANSWERED_WITHIN_S = 600.0
 _log = logging.getLogger(__name__)
 
 
@@ -65,20 +66,12 @@ def read_choice(body: Any) -> GenerationOutput:
 class ServerBackend(LoopBackend):
     """A server as an engine; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        max_pending: int = 256,
-        timeout_s: float = 600.0,
-        patience_s: float = 60.0,
-    ) -> None:
+    def __init__(self, url: str, *, max_pending: int = 256, patience_s: float = 60.0) -> None:
         """Wait for the server and look at what it serves.
 
         Args:
             url: up to and including the version.
             max_pending: most requests under way.
-            timeout_s: longest time to one answer.
             patience_s: how long a server may take to come up.
         """
         check_receiver(url, _KEY)
@@ -87,7 +80,7 @@ class ServerBackend(LoopBackend):
         super().__init__("flowzoo-vllm-remote", max_pending)
         # A server closes what was idle for 5 s (uvicorn): a request that it crosses would be lost.
         limits = httpx.Limits(max_connections=max_pending, keepalive_expiry=2.0)
-        self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits)
+        self._client = httpx.AsyncClient(timeout=_ANSWERED_WITHIN_S, limits=limits)
         try:
             self._loop.wait(self._reach(patience_s))
             self.model = str(self._loop.wait(self._get("/models"))["data"][0]["id"])

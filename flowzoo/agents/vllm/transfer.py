@@ -59,15 +59,12 @@ class UpdateCalls(Protocol):
 
     def start_weight_update(self) -> None:
         """Stop sampling."""
-        ...
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load some or all weights."""
-        ...
 
     def finish_weight_update(self) -> None:
         """Resume sampling with the new weights."""
-        ...
 
 
 def send_file(engine: UpdateCalls, tensors: Tensors, dtype: torch.dtype | None = None) -> None:

@@ -13,7 +13,8 @@ import torch
 from transformers import AutoTokenizer
 
 from flowzoo.agents import Policy, Request, Sampling
-from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
+from flowzoo.agents.chat.prompts import TemplatedPolicy
+from flowzoo.agents.chat.template import ChatTokenizer, read_thinking
 from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
@@ -330,7 +331,7 @@ class EnginesElsewhere(Engines):
         # Neither problems for probes nor learners are needed.
         switches = read_thinking(config.thinking, trained)
         chats = {
-            name: ChatTokenizer(loaded.tokenizer, {}, switches[name])
+            name: ChatTokenizer(loaded.tokenizer, switches[name])
             for name, loaded in trained.items()
         }
         traits = config.engine_traits

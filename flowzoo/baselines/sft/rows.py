@@ -38,7 +38,7 @@ class RowTokenizer:
     @classmethod
     def of(cls, model: Any, tokenizer: Any, thinking: bool | None, most: int) -> "RowTokenizer":
         """Make the tokenizer of a loaded model; with `most` 0 its context bounds the rows."""
-        chat = ChatTokenizer(tokenizer, {}, thinking)
+        chat = ChatTokenizer(tokenizer, thinking)
         context = context_of(model.config) or 2**62
         stop_ids = stop_tokens(model, tokenizer)
         end = chat.end_of_turn(stop_ids)

@@ -67,7 +67,7 @@ class ExaminedModel:
     @cached_property
     def chat(self) -> ChatTokenizer:
         """The tokenizer with its chat template."""
-        return ChatTokenizer(self.parts[1], {})
+        return ChatTokenizer(self.parts[1])
 
     @cached_property
     def ends(self) -> frozenset[int]:

@@ -7,8 +7,7 @@ from flowzoo.agents.chat.rendering import render
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.chat.thoughts import thinks_unasked
 from flowzoo.errors import ChatError, UsageError
-from tests.agents.chat.test_thinking import ALWAYS, SWITCHED
-from tests.agents.chat.test_tool_template import TEMPLATE
+from tests.agents.chat.test_template import ALWAYS, SWITCHED, TEMPLATE
 
 CHAT = [{"role": "user", "content": "Hi é \U0001f600 <b>'\"&"}]
 DOUBLED = "{% set n = namespace(x=START) %}{% for i in range(99) %}{% set n.x = STEP %}{% endfor %}"
@@ -87,9 +86,9 @@ def test_no_template_takes_more_than_its_limits(kind, tokenizer, monkeypatch):
 def test_an_empty_prompt_is_refused(template, tokenizer):
     tokenizer.chat_template = template or "{{ '' }}"
     with pytest.raises(UsageError, match="makes an empty prompt: use another model"):
-        ChatTokenizer(tokenizer, {}).encode([CHAT])
+        ChatTokenizer(tokenizer).encode([CHAT])
     with pytest.raises(UsageError, match="makes an empty prompt: use another model"):
-        ChatTokenizer(tokenizer, {}).measure(CHAT)
+        ChatTokenizer(tokenizer).measure(CHAT)
 
 
 @pytest.mark.parametrize("template", [None, SWITCHED, ALWAYS, TEMPLATE, EVERYTHING])

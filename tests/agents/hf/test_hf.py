@@ -1,15 +1,22 @@
+"""The transformers engine: sampling, checks at a model's start, settings of the process."""
+
 import asyncio
 import gc
+import platform
 import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
 from transformers import (
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     OPTForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -19,9 +26,13 @@ from transformers import (
 )
 
 from flowzoo.agents.hf import decode
+from flowzoo.agents.hf.decode import check_decoding, draw, near_borders, uniforms
 from flowzoo.agents.hf.policy import TransformersPolicy, micro_batches
 from flowzoo.agents.policy import Completion, Policy, Request, Sampling
+from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.seeding import key_int
+from tests.processes import run_python
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -260,19 +271,9 @@ def test_hostile_messages_are_answered(tokenizer, start):
     assert "�" in tokenizer.decode(done[0].prompt_ids)
 
 
-def test_unicode_survives_prompt_and_text(tokenizer, start):
-    policy = start(max_tokens=40)
-    (done,) = answers(policy, [ask("u", text="π ≈ 3, 日本 🙂")])
-    assert "π ≈ 3, 日本 🙂" in tokenizer.decode(done.prompt_ids)
-    body = done.output_ids[:-1] if done.finish == "stop" else done.output_ids
-    assert done.text == tokenizer.decode(body, skip_special_tokens=True)
-    assert policy._chat.decode(tokenizer("日本 🙂")["input_ids"]) == "日本 🙂"
-
-
 def test_a_long_prompt_loses_its_middle_and_is_counted(model, tokenizer, caplog):
-    policy = TransformersPolicy(
-        model, tokenizer, sampling=Sampling(max_tokens=10), max_context=60, name="short"
-    )
+    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=10), name="short")
+    policy._context = 60
     text = "first " + "eight " * 300 + "last"
     full = TransformersPolicy(model, tokenizer)._chat.encode([ask("l", text=text).messages])[0].ids
     done = answers(policy, [ask("l", i, text=text) for i in range(2)] + [ask("s", text="add")])
@@ -413,9 +414,196 @@ def test_wrong_set_ups_are_explained(model, tokenizer, tmp_path):
     with pytest.raises(UsageError, match=r"cannot load a model from .*nowhere"):
         TransformersPolicy.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="leaves no room"):
-        TransformersPolicy(model, tokenizer, max_context=64)
+        TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=512))
     with pytest.raises(UsageError, match="max_batch"):
         TransformersPolicy(model, tokenizer, max_batch=0)
     bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
     with pytest.raises(UsageError, match="no chat template"):
         TransformersPolicy(model, bare)
+
+
+LOGITS = torch.tensor([1.0, 0.0, 2.0, -1.0, 0.5, -3.0])
+
+
+def test_uniforms_are_the_published_generator():
+    # First outputs of splitmix64 with state 1234567, as its reference code prints them.
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    key = np.array([1234567], dtype=np.uint64)
+    for step, bits in enumerate(published):
+        assert uniforms(key, step)[0] == (bits >> 11) * 2.0**-53
+
+
+def test_uniforms_are_even_and_free_of_correlation():
+    keys = np.array([key_int("k", i) for i in range(400)], dtype=np.uint64)
+    table = np.stack([uniforms(keys, step) for step in range(100)])
+    assert 0.0 <= table.min() < 0.001
+    assert 0.999 < table.max() < 1.0
+    assert np.histogram(table, 10, (0, 1))[0] == pytest.approx([4000] * 10, rel=0.06)
+    for item, other in ((table[1:], table[:-1]), (table[:, 1:], table[:, :-1])):
+        assert abs(np.corrcoef(item.ravel(), other.ravel())[0, 1]) < 0.02
+
+
+def frequencies(sampling: Sampling, count: int = 20000) -> tuple[np.ndarray, dict[int, float]]:
+    noise = uniforms(np.array([key_int("f", i) for i in range(count)], dtype=np.uint64), 0)
+    tokens, logps = draw(LOGITS.expand(count, -1), noise, sampling)
+    message = dict(zip(tokens.tolist(), logps.tolist(), strict=True))
+    return np.bincount(tokens.numpy(), minlength=6) / count, message
+
+
+@pytest.mark.parametrize(
+    ("sampling", "allowed"),
+    [
+        (Sampling(), [0, 1, 2, 3, 4, 5]),
+        (Sampling(temperature=0.5), [0, 1, 2, 3, 4, 5]),
+        (Sampling(top_k=3), [0, 2, 4]),
+        (Sampling(top_k=50), [0, 1, 2, 3, 4, 5]),
+        # Probabilities .548 .202 .122 .074 .027 .004 (sorted): .548 + .202 < .8 <= .872
+        (Sampling(top_p=0.8), [0, 2, 4]),
+        (Sampling(top_p=0.1), [2]),
+        # Among the best two the shares are .731 and .269: top_p works on what top_k has left.
+        (Sampling(top_k=2, top_p=0.73), [2]),
+        (Sampling(top_k=4, top_p=0.9, temperature=2.0), [0, 1, 2, 4]),
+    ],
+)
+def test_frequencies_and_logps_are_those_of_the_cut_distribution(sampling, allowed):
+    expected = np.zeros(6)
+    weights = np.exp(LOGITS.numpy()[allowed].astype(float) / sampling.temperature)
+    expected[allowed] = weights / weights.sum()
+    results, message = frequencies(sampling)
+    assert results == pytest.approx(expected, abs=4.5 * 0.5 / 20000**0.5)
+    assert set(message) <= set(allowed)
+    for token, logp in message.items():
+        assert logp == pytest.approx(np.log(expected[token]), abs=1e-5)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(top_k=2), Sampling(top_p=0.6), Sampling()])
+def test_noise_at_the_ends_stays_inside_the_distribution(sampling):
+    logits = torch.tensor([[float("-inf"), 0.0, 1.0, float("-inf")]] * 2)
+    noise = np.array([0.0, 1.0 - 2.0**-53])
+    tokens, logps = draw(logits, noise, sampling)
+    assert set(tokens.tolist()) <= {1, 2}
+    assert torch.isfinite(logps).all()
+
+
+def test_tokens_the_model_rules_out_do_not_shift_the_others():
+    logits = torch.tensor([float("-inf"), 0.0, 1.0, float("-inf")]).expand(2000, -1)
+    tokens, _ = draw(logits, (np.arange(2000) + 0.5) / 2000, Sampling())
+    assert np.bincount(tokens.numpy()) == pytest.approx([0, 538, 1462], abs=1)
+
+
+def test_ties_are_cut_by_token_id():
+    noise = np.linspace(0.0, 0.999, 200)
+    tokens, _ = draw(torch.zeros(200, 9), noise, Sampling(top_k=3))
+    assert set(tokens.tolist()) == {0, 1, 2}
+
+
+def test_half_precision_logits_give_float32_logps():
+    for temperature in (0.0, 1.0):
+        _, logps = draw(LOGITS[None].bfloat16(), np.array([0.5]), Sampling(temperature=temperature))
+        assert logps.dtype == torch.float32
+
+
+BORDER = 40
+
+
+class RopeOfTheLongest(nn.Module):
+    """Rope whose positions double for the whole batch if one row is longer than the border."""
+
+    def __init__(self, rope: nn.Module) -> None:
+        super().__init__()
+        self.rope = rope
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Any:
+        factor = 2 if position_ids.max() >= BORDER else 1
+        return self.rope(x, position_ids * factor)
+
+
+def llama(**fields: Any) -> LlamaForCausalLM:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, initializer_range=0.3,
+        max_position_embeddings=128, **fields,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def with_other_rope() -> LlamaForCausalLM:
+    model = llama(original_max_position_embeddings=BORDER)
+    model.model.rotary_emb = RopeOfTheLongest(model.model.rotary_emb)  # type: ignore[assignment]
+    return model
+
+
+def with_window_of_the_cache() -> LlamaForCausalLM:
+    """The cache obeys the window of the configuration, and the layers of Llama do not."""
+    return llama(sliding_window=BORDER)
+
+
+@pytest.mark.parametrize("share_prefixes", [False, True])
+@pytest.mark.parametrize("make", [with_other_rope, with_window_of_the_cache])
+def test_a_model_that_is_another_beyond_its_border_is_not_sampled(
+    make: Callable[[], Any], share_prefixes: bool
+):
+    model = make()
+    assert near_borders(model) == [BORDER]
+    with pytest.raises(UsageError, match="in batches otherwise than row by row"):
+        check_decoding(model, share_prefixes)
+
+
+def test_a_model_that_is_another_beyond_its_border_is_not_packed():
+    with pytest.raises(UsageError, match="not those of single rows"):
+        fitting_layout(with_other_rope(), "packed")
+
+
+def test_a_border_that_would_take_a_cpu_long_is_named(caplog: pytest.LogCaptureFixture):
+    model = llama(sliding_window=BORDER)
+    model.config.max_position_embeddings = 2**20
+    model.config.sliding_window = 2**19
+    check_decoding(model)
+    assert "rows of 524288 tokens and more are not compared" in caplog.text
+
+
+FAULTS = """
+import resource, torch
+from flowzoo.agents.hf.process import prepare_process
+prepare_process(1)
+assert torch.get_num_threads() == 1
+prepare_process(0)
+assert torch.get_num_threads() == 1
+for _ in range(16):  # until the cache of small blocks, which keep large ones apart, is full
+    torch.zeros(2**24)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    torch.zeros(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Page faults of tensors of 64 MiB, of which some were freed before."""
+
+THREADS = """
+import threading, torch
+from benchmarks.harness.memory import status_bytes
+from flowzoo.agents.hf.process import prepare_process
+prepare_process(1)
+thread = threading.Thread(target=lambda: [torch.ones(2**20) for _ in range(16)])
+thread.start()
+thread.join()
+before = status_bytes("VmRSS")
+tensors = [torch.ones(2**20) for _ in range(16)]
+print(status_bytes("VmRSS") - before)
+"""
+"""Bytes that 64 MiB add in one thread after another thread has freed as many."""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_freed_memory_is_kept_unless_the_environment_says_otherwise():
+    assert int(run_python(FAULTS)) < 1000
+    assert int(run_python(FAULTS, MALLOC_TRIM_THRESHOLD_="131072")) > 10_000
+    tunables = "glibc.malloc.trim_threshold=131072"
+    assert int(run_python(FAULTS, GLIBC_TUNABLES=tunables)) > 10_000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_a_thread_uses_what_another_has_freed():
+    assert int(run_python(THREADS)) < 2**24
+    assert int(run_python(THREADS, MALLOC_ARENA_MAX="2", MALLOC_MMAP_MAX_="0")) > 2**25

@@ -269,7 +269,7 @@ def test_prompts_are_those_of_vllms_own_template(engine, model):
     turns = [{"role": roles[n % 2], "content": text} for n, text in enumerate(says)]
     system = {"role": "system", "content": "Be brief."}
     chats = [begin + turns[:size] for begin in ([], [system]) for size in range(1, 8, 2)]
-    ours = ChatTokenizer(engine.tokenizer, {}).encode(chats)
+    ours = ChatTokenizer(engine.tokenizer).encode(chats)
     assert [list(prompt.ids) for prompt in ours] == [rendered(engine, chat) for chat in chats]
 
 
@@ -411,7 +411,6 @@ def test_adapters_share_a_batch_and_each_new_version_counts(engine, model):
 def test_the_protocol_is_the_policies(engine):
     assert isinstance(policy(engine), Policy)
     assert policy(engine).batching == "stream"
-    assert "pocket" in repr(policy(engine))
 
 
 @full

@@ -1,10 +1,18 @@
-"""Settings of vLLM engines and the records that cross their interface; no vLLM needed."""
+"""Settings of vLLM engines and what crosses their interface, gate and server; no vLLM needed."""
 
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from processes import wait_for
 
 from flowzoo.agents.policy import Sampling
 from flowzoo.agents.vllm.backend import (
@@ -15,6 +23,7 @@ from flowzoo.agents.vllm.backend import (
     fail_all,
     sampling_fields,
 )
+from flowzoo.agents.vllm.engine import WeightsGate
 from flowzoo.agents.vllm.settings import (
     EngineSettings,
     cache_bytes,
@@ -163,3 +172,144 @@ def test_a_job_asks_for_the_sampled_tokens_log_prob_alone():
         "temperature": 0.5, "top_p": 0.9, "top_k": 3, "max_tokens": 5, "seed": 7,
         "stop_token_ids": [2], "logprobs": 0,
     }  # fmt: skip
+
+
+class Changing:
+    """A version that changes under a gate while threads with loops of their own ask for it."""
+
+    def __init__(self, seed: int) -> None:
+        self.gate, self.version, self.rng = WeightsGate(), 0, random.Random(seed)
+        self.replies: list[tuple[int, int]] = []
+
+    async def ask(self, delay: float) -> None:
+        async with self.gate.request():
+            before = self.version
+            await asyncio.sleep(delay)
+            self.replies.append((before, self.version))
+
+    def play(self, delays: list[list[float]]) -> None:
+        async def turns(of_episode: list[float]) -> None:
+            for delay in of_episode:
+                await self.ask(delay)
+
+        async def episodes() -> None:
+            await asyncio.gather(*map(turns, delays))
+
+        asyncio.run(episodes())
+
+
+def test_no_reply_sees_two_versions_and_episodes_go_on_with_the_next():
+    changing = Changing(0)
+    delays = [[changing.rng.choice([0, 0.001, 0.005]) for _ in range(6)] for _ in range(20)]
+    threads = [threading.Thread(target=changing.play, args=(delays,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        with changing.gate.closed(10.0) as idle:
+            assert idle
+            changing.version += 1
+        time.sleep(0.001)
+    assert len(changing.replies) == 2 * 20 * 6
+    assert all(before == after for before, after in changing.replies)
+    assert len({before for before, _ in changing.replies}) > 3
+
+
+def test_a_request_that_does_not_end_is_told_and_others_wait_until_the_gate_opens():
+    gate, order, asked = WeightsGate(), list[str](), threading.Event()
+
+    async def main() -> None:
+        release = asyncio.Event()
+
+        async def hold() -> None:
+            async with gate.request():
+                await release.wait()
+
+        async def late() -> None:
+            async with gate.request():
+                order.append("late")
+
+        def close() -> bool:
+            with gate.closed(0.05) as idle:
+                assert asked.wait(60)
+                order.append("opened")
+                return idle
+
+        holding = asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(asyncio.to_thread(close))
+        await asyncio.to_thread(wait_for, lambda: gate._closed)
+        waiting, cancelled = asyncio.create_task(late()), asyncio.create_task(late())
+        await asyncio.to_thread(wait_for, lambda: len(gate._waiting) == 2)
+        cancelled.cancel()
+        asked.set()
+        assert await closing is False
+        await waiting
+        release.set()
+        await holding
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert cancelled.cancelled()
+
+    asyncio.run(main())
+    assert order == ["opened", "late"]
+    with gate.closed(0.0) as idle:
+        assert idle
+
+
+class SlowServer:
+    """Answers what a client asks at the start, and nothing that is longer than one token."""
+
+    def __init__(self) -> None:
+        self.asked, self.ended = threading.Event(), threading.Event()
+        slow = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.say({"data": [{"id": "model"}]})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if body["max_tokens"] > 1:
+                    slow.asked.set()
+                    slow.ended.wait()
+                self.say(
+                    {"choices": [{"logprobs": {"top_logprobs": [{"a": -body["temperature"]}]}}]}
+                )
+
+            def say(self, value: Any) -> None:
+                data = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                """Say nothing."""
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.handle_error = lambda request, client_address: None  # the client has gone
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def server() -> Iterator[SlowServer]:
+    pytest.importorskip("httpx", reason="a server needs flowzoo[openai]")
+    pytest.importorskip("torch", reason="the engine needs flowzoo[train]")
+    slow = SlowServer()
+    yield slow
+    slow.ended.set()
+    slow.http.shutdown()
+    slow.http.server_close()
+
+
+def test_requests_under_way_and_waiting_fail_when_the_connection_is_closed(server):
+    from flowzoo.agents.vllm.remote import ServerBackend
+
+    url = f"http://127.0.0.1:{server.http.server_address[1]}/v1"
+    backend = ServerBackend(url, max_pending=1)
+    job = GenerationRequest((1, 2), 0, 8, Sampling(), (0,))
+    under_way, waiting = backend.submit([job, job])
+    assert server.asked.wait(120)
+    backend.close()
+    for future in (under_way, waiting):
+        with pytest.raises(EngineDeadError):
+            future.result(timeout=120)
