@@ -94,10 +94,7 @@ def test_mistakes_and_the_list(capsys):
     "name",
     [
         "advantages",
-        *(
-            pytest.param(name, marks=pytest.mark.full)
-            for name in ("scaling", "search", "math_batches")
-        ),
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("scaling", "search")),
     ],
 )
 def test_a_bench_runs_at_a_hundredth(name):
