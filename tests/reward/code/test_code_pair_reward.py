@@ -16,7 +16,7 @@ from flowzoo.reward.code.pair import (
 )
 from tests.tables import read_tables
 
-TABLES = read_tables(__file__)
+TABLES = read_tables(__file__, "pair_reward")
 
 HELPER = "def aux(x):\n    return x + 3"
 
