@@ -37,6 +37,15 @@ def test_different(pred, gold):
     assert score_batch([gold], [pred], AS_GIVEN) == ([0.0], ["different"])
 
 
+@pytest.mark.parametrize(
+    ("read", "status"),
+    [("auto", "equal"), ("answer", "different"), ("strict", "no_answer"), ("lenient", "equal")],
+)
+def test_readings_differ_in_what_they_accept(read, status):
+    options = MathOptions(read=read)
+    assert score_batch(["Work: 3+4. The answer is 7."], ["7"], options).statuses == [status]
+
+
 def test_predictions_come_first():
     reply = "First 6*7, which is \\boxed{42}"
     assert score_batch([reply], ["42"]).scores == [1.0]
@@ -54,20 +63,6 @@ def test_statuses_and_order_of_a_batch():
     expected = ["equal", "no_answer", "too_big", "different", "bad_gold", "no_answer"]
     assert result.statuses == expected
     assert result.scores == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-
-
-def test_readings_differ_in_what_they_accept():
-    text = "Work: 3+4. The answer is 7."
-    by_reading = {
-        read: score_batch([text], ["7"], MathOptions(read=read)).statuses[0]
-        for read in ("auto", "answer", "strict", "lenient")
-    }
-    assert by_reading == {
-        "auto": "equal",
-        "answer": "different",
-        "strict": "no_answer",
-        "lenient": "equal",
-    }
 
 
 def test_mistakes_of_the_caller_raise():
@@ -101,25 +96,6 @@ def test_classes_are_chains_of_equal_pairs():
     assert equivalence_classes(["5 cm", "5 km"]) == (0, 1)
     assert equivalence_classes(["R - r", "r - R", "Yes", "YES", "No", "no"]) == (0, 1, 2, 2, 3, 3)
     assert equivalence_classes(["5 cm", "5 km", "5"]) == (0, 0, 0)
-
-
-@given(st.text(max_size=60) | st.text("0123456789./,-+ ()[]{}\\$%x=frac^", max_size=80))
-def test_any_text_is_scored_and_symmetric(text):
-    status = score_batch([text], ["42"], NO_JUDGE).statuses[0]
-    assert status in ("equal", "different", "no_answer", "too_big")
-    forth = score_batch([text], ["1/2"], NO_JUDGE).scores
-    if text.strip():
-        assert forth == score_batch(["1/2"], [text], NO_JUDGE).scores
-
-
-@given(st.fractions(max_denominator=999), st.integers(1, 50))
-def test_notations_of_one_rational_are_equal(number, factor):
-    top, bottom = number.numerator * factor, number.denominator * factor
-    spelled = [f"{top}/{bottom}", f"\\frac{{{top}}}{{{bottom}}}", f"\\tfrac{{{top}}}{{{bottom}}}"]
-    if bottom == factor:
-        spelled += [f"{number.numerator:,}", f"{number.numerator}.00"]
-    assert len(set(equivalence_classes([*spelled, f"{top + 1}/{bottom}"]))) == 2
-    assert len(set(equivalence_classes(spelled))) == 1
 
 
 @pytest.mark.usefixtures("little_work")
