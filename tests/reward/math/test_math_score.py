@@ -179,6 +179,7 @@ DECIMALS = st.from_regex(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", fullmatch=True)
 @example(("0.333333", "0.3333333333"))
 @example(("-0", "0"))
 @example(("007", "7.0"))
+@example(("5", "0.5"))
 def test_two_plain_decimals_are_compared_as_if_they_were_parsed(pair):
     answer, gold = pair[0], read_gold(pair[1], as_given=True)
     for percent in ("exact", "either"):
