@@ -22,6 +22,7 @@ BENCHES = {
     "scaling": "growth of rollouts with problems, samples, agents, turns, lengths, candidates",
     "advantages": "advantages of a batch: flowzoo, NumPy, plain Python, pandas",
     "math": "math reward and Math-Verify: time of a reply",
+    "math_batches": "math reward by size of the batch: Python, compiled, and loading that",
     "search": "queries of the search task's index, and rank_bm25",
     "worlds": "boards graded and made: compiled, and plain Python",
     "sandbox": "programs through the sandbox, fork+exec, and Docker's own commands",

@@ -65,7 +65,7 @@ def throughput(name: str, rows: Pairs, workload: Workload) -> Row:
     count = workload.scaled(PEER_ROWS, 4)
     sample = random.Random(0).sample(rows, min(count, len(rows)))
     rows = rows[: workload.scaled(len(rows), count)]
-    ours(rows)  # the pool and the peer's parser start here
+    ours(rows)  # the pool, the kernel and the peer's parser start here
     peer(sample[:4])
 
     def counted(verdicts: Callable[[Pairs], list[bool]], of: Pairs) -> Callable[[], int]:

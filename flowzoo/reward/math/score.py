@@ -19,6 +19,7 @@ from flowzoo.reward.math.compare import is_rounding, relations_of, same, solves
 from flowzoo.reward.math.copies import is_copied
 from flowzoo.reward.math.extract import TAIL, boxed_percent, extract, last_box
 from flowzoo.reward.math.judge import judge, warm
+from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.options import MathOptions
 from flowzoo.reward.math.points import bounded
 from flowzoo.reward.math.sets import is_real_set, same_real_set
@@ -112,21 +113,6 @@ class ParsedGold(NamedTuple):
     plain: tuple[int, int] | None = None  # mantissa and decimals of a short plain decimal
 
 
-_MAX_DIGITS: Final = 14
-_PLAIN = re.compile(rf"-?\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?", re.ASCII)
-
-
-def _plain_decimal(text: str) -> tuple[int, int] | None:
-    # Mantissa and decimals of a short plain decimal, else None.
-    if _PLAIN.fullmatch(text) is None:
-        return None
-    whole, _, fraction = text.partition(".")
-    fraction = fraction.rstrip("0")
-    if len(whole.lstrip("-")) + len(fraction) > _MAX_DIGITS:
-        return None
-    return int(whole + fraction), len(fraction)
-
-
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
     """Read a reference answer; unless `as_given`, extract it from longer texts."""
     gold = repaired(gold[-TAIL:])
@@ -136,7 +122,7 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
     if answer is not None and answer.kind == "relation" and answer.items and not answer.label:
         answer = answer.items[0]._replace(text=answer.text)
     letter = choice_of(source) if answer is not None else ""
-    plain = None if is_loose else _plain_decimal(source)
+    plain = None if is_loose else plain_gold(source)
     return ParsedGold(source, answer, letter, is_loose and answer is not None, plain)
 
 
@@ -160,7 +146,7 @@ def compare(answer: str, gold: ParsedGold, options: MathOptions) -> PairOutcome:
     """Compare an extracted answer with a gold whose own answer is not None."""
     if gold.answer is None:
         return "different"
-    if gold.plain is not None and (plain := _plain_decimal(answer)) is not None:
+    if gold.plain is not None and (plain := plain_gold(answer)) is not None:
         return "equal" if plain == gold.plain else "different"
     literal, given = _LITERAL.fullmatch(gold.source), _LITERAL.fullmatch(answer.strip())
     if literal and given:
@@ -353,10 +339,14 @@ def score_batch(
     options = options or MathOptions()
     if options.judge == "pool" and len(preds) >= _WARM_ROWS and not all(map(str.isdigit, golds)):
         warm()
+    plain = plain_statuses(preds, golds, options)
     parsed: dict[str, ParsedGold] = {}
     outcomes: dict[tuple[str, str], PairOutcome] = {}
     rows: list[MathStatus | tuple[str, str]] = []
-    for pred, text in zip(preds, golds, strict=True):
+    for idx, (pred, text) in enumerate(zip(preds, golds, strict=True)):
+        if idx in plain:
+            rows.append(plain[idx])
+            continue
         gold = parsed.get(text)
         if gold is None:
             gold = parsed[text] = read_gold(text, options.read == "answer")
@@ -379,6 +369,32 @@ def score_batch(
             if statuses[idx] == "equal" and isinstance(row, tuple) and copied(*row, problem):
                 statuses[idx] = "copied"
     return Scores.of(statuses, options)
+
+
+def plain_statuses(
+    preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
+) -> dict[int, MathStatus]:
+    """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
+    if options.order is not None or options.read == "answer" or not pays_to_load(len(preds)):
+        return {}
+    rows: list[int] = []
+    texts: list[str] = []
+    expected: list[tuple[int, int]] = []
+    numbers: dict[str, tuple[int, int] | None] = {}
+    for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
+        if gold not in numbers:
+            numbers[gold] = plain_gold(gold)
+        number = numbers[gold]
+        if number is None or not isinstance(pred, str) or not pred.isascii() or "think>" in pred:
+            continue
+        rows.append(idx)
+        texts.append(pred)
+        expected.append(number)
+    if len(rows) < BATCH_ABOVE:
+        return {}
+    verdicts = judge_plain(texts, expected)
+    pairs = zip(rows, verdicts, strict=True)
+    return {idx: ("equal" if verdict == 2 else "different") for idx, verdict in pairs if verdict}
 
 
 def _reading(

@@ -94,7 +94,10 @@ def test_mistakes_and_the_list(capsys):
     "name",
     [
         "advantages",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("scaling", "search")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("scaling", "search", "math_batches")
+        ),
     ],
 )
 def test_a_bench_runs_at_a_hundredth(name):
