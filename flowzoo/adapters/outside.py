@@ -81,7 +81,7 @@ def data_set(rows: Sequence[Mapping[str, Any]], purpose: str) -> Any:
         from datasets import Dataset
     except ImportError as error:
         raise missing_extra("datasets", "data", purpose) from error
-    return Dataset.from_list(list(rows))
+    return Dataset.from_list([dict(row) for row in rows])
 
 
 Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]

@@ -268,6 +268,5 @@ def _mark_numbers(statement: str, count: int) -> str:
 
 
 def _split_list(text: str) -> Iterator[str]:
-    """The numbers in a list of words or digits."""
     for word in re.findall(rf"\d+|{'|'.join(_WORDS)}", text):
         yield str(_VALUES.get(word, word))

@@ -131,7 +131,6 @@ def _is_open(part: str) -> bool:
 
 
 def _verdict(part: str, is_first: bool) -> bool | None:
-    """The verdict that a sentence states."""
     match = _BARE.fullmatch(part) or (_LABEL.match(part) if is_first else None)
     match = match or _STATED.search(part)
     if match is None or MODAL.search(part[: match.end()]):

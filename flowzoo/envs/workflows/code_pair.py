@@ -71,10 +71,9 @@ from flowzoo.reward.code.pair import (
     join_programs,
     may_cooperate,
     pair_reward,
-    parse_code,
     variants,
 )
-from flowzoo.reward.code.score import extract_code
+from flowzoo.reward.code.score import extract_code, parse_code
 from flowzoo.sandbox.program import CallTest
 
 _MOVABLE = (ast.BinOp, ast.Call, ast.ListComp, ast.Subscript, ast.Compare)

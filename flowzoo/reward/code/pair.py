@@ -23,9 +23,9 @@ Execution cannot detect a main that does all the work and only checks `aux`.
 """
 
 import ast
-import warnings
 from collections.abc import Iterator, Sequence
 
+from flowzoo.reward.code.score import parse_code
 from flowzoo.reward.listed import names
 
 HIGHEST = 4.0  # highest sum of `pair_reward`
@@ -90,18 +90,6 @@ def _aux_changed(value):
     return 1 if value is None else 0
 """,
 )
-
-
-def parse_code(code: str | None) -> ast.Module | None:
-    """The syntax tree of a reply's code, or None. Never raises."""
-    if code is None:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ignore warnings on invalid escapes in a model's text
-            return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def function_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:

@@ -46,16 +46,21 @@ _SAYS = re.compile(
 _STRAY = re.compile(r"\n[ \t]*```[ \t]*\Z")
 
 
-def python_tree(text: str, deepest: int = _DEEPEST) -> ast.Module | None:
-    """The syntax tree of a text; None for other texts and brackets nested beyond `deepest`."""
-    if len(text) > LONGEST_BARE or _depth(text) > deepest:
+def parse_code(code: str | None) -> ast.Module | None:
+    """The syntax tree of a reply's code, or None. Never raises."""
+    if code is None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+            warnings.simplefilter("ignore")  # on invalid escapes in a model's text
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def python_tree(text: str, deepest: int = _DEEPEST) -> ast.Module | None:
+    """The syntax tree of a text; None for other texts and brackets nested beyond `deepest`."""
+    return None if len(text) > LONGEST_BARE or _depth(text) > deepest else parse_code(text)
 
 
 def bare_program(text: str) -> str | None:

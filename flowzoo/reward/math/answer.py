@@ -126,6 +126,7 @@ MAX_ITEMS: Final = 256
 _CACHED_CHARS: Final = 256
 _PLAIN = re.compile(r"-?\d{1,15}", re.ASCII)
 _DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
+_GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
@@ -183,18 +184,14 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
 
 
 def read_as_list(answer: str) -> ParsedAnswer | None:
-    """The meaning with `1,234` read as the list of 1 and 234."""
-    return _read(answer, thousands=False)
+    """The meaning with `1,234` read as the list of 1 and 234; None if it is no list then."""
+    listed = _read(answer, thousands=False) if _GROUPED.search(answer) else None
+    return listed if listed is not None and listed.kind in ("list", "set") else None
 
 
 def read_as_written(answer: str) -> ParsedAnswer | None:
     """The meaning with numbers as symbols, so that nothing is computed."""
     return _read(answer, as_written=True)
-
-
-def is_list_like(answer: str) -> bool:
-    """Return True if commas in `answer` may separate items although they could group thousands."""
-    return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
 class _Reader:

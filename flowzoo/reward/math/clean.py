@@ -31,10 +31,7 @@ _TAG = re.compile(r"</?(?:[biup]|strong|em|span|div|br|code|mark|li|[uo]l)(?: [^
 
 def repaired(text: str) -> str:
     """Restore commands whose backslash was read as that of a control character, and HTML."""
-    for control in _READ:
-        if control in text:
-            text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
-            break
+    text = _EATEN.sub(lambda m: f"\\{_READ[m[0]]}", text)
     if "</" not in text:
         return text
     text = _HTML.sub(lambda m: f"{'^' if m[1] == 'p' else '_'}{{{m[2]}}}", text)
@@ -396,9 +393,7 @@ def clean(text: str) -> str:
         text = _COMMAND.sub(_spell, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
     text = _rewritten(text, _REWRITINGS)
-    if "\n" in text:
-        return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
-    return _SPACE_RUN.sub(" ", text).strip()
+    return _SPACE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
 
 
 def _undouble(text: str) -> str:
@@ -430,10 +425,7 @@ def unwrap(text: str) -> str:
     """Remove at most six wrappers around the whole of `text`."""
     for _ in range(6):
         before = text
-        if text[:1] in ("\\", "~") or text[-2:-1] == "\\" or text[-1:] in ("~", "d"):
-            text = _EDGES.sub("", text)
-        if "<|" in text:
-            text = _TRAILING.sub("", text).rstrip()
+        text = _TRAILING.sub("", _EDGES.sub("", text)).rstrip()
         if text[-1:] in ".,;:" and not text.endswith(("m.", "...", "\\.", "\\,", "\\;", "\\:")):
             text = text[:-1].rstrip()
         if text.endswith("\\") and not text.endswith("\\\\"):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.families import same_family, same_residues
 from flowzoo.reward.math.lists import are_claims, leaves
-from flowzoo.reward.math.matrices import built
+from flowzoo.reward.math.matrices import built, rows_of
 from flowzoo.reward.math.options import MathOptions
 from flowzoo.reward.math.probe import all_same, decimal, proportional, same_function
 from flowzoo.reward.math.sets import (
@@ -44,23 +44,14 @@ from flowzoo.reward.math.tree import (
 from flowzoo.reward.math.units import is_rate_of, size_of
 
 
-def rows_of(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
-    """The rows of a matrix, or None."""
-    if node is None or node.op != "call" or node.args[0] != "matrix":
-        return None
-    return [row.args[1:] for row in node.args[1:]]
-
-
 def _column(scalar: ParsedAnswer) -> tuple[ParsedAnswer, ...]:
     # The cells of a matrix with one column or one row; none of others.
-    rows = rows_of(scalar.node) or []
+    rows = rows_of(scalar.node)
     return scalars(*chain(*rows)) if len(rows) == 1 or {*map(len, rows)} == {1} else ()
 
 
 def same_scalar(a: ParsedAnswer, b: ParsedAnswer, options: MathOptions) -> bool | None:
     """Return True if two scalars are the same; None if undecided."""
-    if a.node is None or b.node is None:
-        return False
     if {a.unit, b.unit} == {"degree", "rad"}:
         return _same_angle(a, b)
     if a.unit != b.unit and a.unit and b.unit and options.units != "ignored":
@@ -189,7 +180,6 @@ _ARROW = re.compile(r"(?:vec|overrightarrow)\((\w)\)")
 
 
 def _same_angle(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    # True if degrees and radians are one angle.
     degrees, radians = (x.node or ZERO for x in ((a, b) if a.unit == "degree" else (b, a)))
     return same_function(mul((degrees, const("pi"), num(Fraction(1, 180)))), radians)
 

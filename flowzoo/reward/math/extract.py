@@ -48,15 +48,6 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     earlier box around it is open too, so only the text before it is scanned for the next candidate:
     the total time is linear.
     """
-    box = text.rfind("\\boxed{")
-    if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
-        close_at = text.find("}", box)
-        inside = text[box + 7 : close_at]
-        is_last = text.find("boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
-        is_plain = close_at >= 0 and is_last and "{" not in inside and "\\" not in inside
-        inside = inside.strip()
-        if is_plain and inside and text.find("box", max(box - 80, 0), box) < 0:
-            return True, (_percent(text, close_at + 1, inside) if with_percent else inside)
     box_found = _last_box(text, len(text))
     while box_found and not box_found[2]:
         # A blank box may only mention the format, like the task's instruction.
@@ -145,11 +136,6 @@ def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | No
 
 def _closing(text: str, open_at: int, end: int) -> int:
     # Index of the brace that closes the one at `open_at`, or -1. Escaped braces do not count.
-    first = text.find("}", open_at, end)
-    if first < 0:
-        return -1
-    if text.find("{", open_at + 1, first) < 0 and text.find("\\", open_at, first) < 0:
-        return first
     depth = 0
     for match in _BRACES.finditer(text, open_at, end):
         token = match[0]
@@ -340,8 +326,6 @@ def _read_statement(tail: str) -> str | None:
     open_at = tail.rfind(_TAG, 0, close_at) if close_at >= 0 else -1
     if open_at >= 0:
         return tail[open_at + len(_TAG) : close_at].strip()
-    if '":' not in tail and '" :' not in tail:
-        return tail
     keys = list(_ANSWER_KEY.finditer(tail))
     if not keys:
         return None if _OBJECT.fullmatch(tail[-TAIL:].strip()) else tail
@@ -395,10 +379,7 @@ def _without_marks(text: str) -> str:
         text = text[:-1].rstrip()
     if "</" in text:
         text = repaired(text)
-    if text.startswith(">") or "\n>" in text:
-        text = _QUOTED.sub("", text)
-    if text.endswith((">", "user", "assistant")):
-        text = _CHAT_MARK.sub("", text).rstrip()
+    text = _CHAT_MARK.sub("", _QUOTED.sub("", text)).rstrip()
     if text.endswith("```") and (block := _BLOCK.search(text)):
         text = block[1]
     bare = text.rstrip(". ")

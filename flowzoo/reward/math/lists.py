@@ -88,9 +88,8 @@ def finite_union(left: ParsedAnswer, right: ParsedAnswer) -> ParsedAnswer | None
     """The union of two sets or lists of values; None for others."""
     if left.kind not in ("set", "list") or right.kind not in ("set", "list"):
         return None
-    if any(item.node is None for item in (*left.items, *right.items)):
+    items = (*left.items, *right.items)
+    chosen = {item.node.key: item for item in items if item.node is not None}
+    if any(item.node is None for item in items):
         return None
-    a = {item.node.key: item for item in left.items if item.node is not None}
-    b = {item.node.key: item for item in right.items if item.node is not None}
-    chosen = {**a, **b}
     return ParsedAnswer("set", items=tuple(chosen[key] for key in sorted(chosen)))

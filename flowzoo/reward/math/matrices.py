@@ -33,8 +33,9 @@ def is_matrix(node: ExprNode) -> bool:
     return node.op == "call" and node.args[0] == "matrix"
 
 
-def _cells(node: ExprNode) -> Cells:
-    return [list(row.args[1:]) for row in node.args[1:]]
+def rows_of(node: ExprNode | None) -> Cells:
+    """The rows of an explicit matrix; none of another node."""
+    return [list(row.args[1:]) for row in node.args[1:]] if node and is_matrix(node) else []
 
 
 def built(cells: Cells) -> ExprNode:
@@ -46,7 +47,7 @@ def total(terms: Sequence[ExprNode]) -> ExprNode:
     """The sum of terms; of matrices of one shape, cell by cell."""
     if not terms or not all(map(is_matrix, terms)):
         return add(terms)
-    tables = [_cells(term) for term in terms]
+    tables = [rows_of(term) for term in terms]
     shapes = {(len(table), len(table[0])) for table in tables}
     if len(shapes) > 1:
         return add(terms)
@@ -63,7 +64,7 @@ def product(factors: Sequence[ExprNode]) -> ExprNode:
     scalars = [factor for factor in factors if not is_matrix(factor)]
     if any(name[:1].isupper() for scalar in scalars for name in symbols(scalar)):
         return mul(factors)
-    tables = [_cells(factor) for factor in factors if is_matrix(factor)]
+    tables = [rows_of(factor) for factor in factors if is_matrix(factor)]
     cells = tables[0]
     for table in tables[1:]:
         if len(cells[0]) != len(table) or max(len(cells), len(table), len(table[0])) > _MOST_SIZE:
@@ -93,7 +94,7 @@ def raise_power(base: ExprNode, exponent: ExprNode) -> ExprNode:
         return base.args[0]
     if not is_matrix(base):
         return power(base, exponent)
-    cells, count = _cells(base), rational(exponent)
+    cells, count = rows_of(base), rational(exponent)
     if exponent.key == "T":
         return built([list(column) for column in zip(*cells, strict=True)])
     size = len(cells)

@@ -15,6 +15,7 @@ from flowzoo.reward.math.matrices import (
     negative,
     product,
     raise_power,
+    rows_of,
     total,
 )
 from flowzoo.reward.math.plain_text import SYMBOLS
@@ -403,9 +404,8 @@ class _Parser(TokenCursor):
             return call(name, args)
         if name == "binom" and len(args) == 2:
             return call(name, args)
-        if name == "det" and args[0].op == "call" and args[0].args[0] == "matrix":
-            rows = args[0].args[1:]
-            return determinant([row.args[1:] for row in rows]) or call("det", rows)
+        if name == "det" and (rows := rows_of(args[0])):
+            return determinant(rows) or call("det", args[0].args[1:])
         if len(args) != 1 and not (name == "log" and len(args) == 2 and base is None):
             raise AnswerSyntaxError
         if name == "cis":

@@ -7,11 +7,11 @@ tolerance is needed.
 
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from itertools import chain, combinations, islice, pairwise
+from itertools import chain, combinations, islice, pairwise, starmap
 from typing import Any, Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.matrices import is_matrix
+from flowzoo.reward.math.matrices import is_matrix, rows_of
 from flowzoo.reward.math.points import (
     COMPLEX,
     NEAR,
@@ -263,14 +263,11 @@ def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _same_cells(a: ExprNode, b: ExprNode) -> bool | None:
-    if not (is_matrix(a) and is_matrix(b)) or [len(row.args) for row in a.args[1:]] != [
-        len(row.args) for row in b.args[1:]
-    ]:
+    first, second = rows_of(a), rows_of(b)
+    if list(map(len, first)) != list(map(len, second)):
         return False
-    rows = zip(a.args[1:], b.args[1:], strict=True)
-    return all_same(
-        same_function(*cells) for x, y in rows for cells in zip(x.args[1:], y.args[1:], strict=True)
-    )
+    cells = zip(chain(*first), chain(*second), strict=True)
+    return all_same(starmap(same_function, cells))
 
 
 def all_same(verdicts: Iterable[bool | None]) -> bool | None:

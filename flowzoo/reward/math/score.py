@@ -13,22 +13,11 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from flowzoo.errors import UsageError
-from flowzoo.reward.math.answer import (
-    CLOSED,
-    is_list_like,
-    read_answer,
-    read_as_list,
-    read_as_written,
-)
+from flowzoo.reward.math.answer import CLOSED, read_answer, read_as_list, read_as_written
 from flowzoo.reward.math.clean import clean, repaired, text_form
 from flowzoo.reward.math.compare import is_rounding, relations_of, same, solves
 from flowzoo.reward.math.copies import is_copied
-from flowzoo.reward.math.extract import (
-    TAIL,
-    boxed_percent,
-    extract,
-    last_box,
-)
+from flowzoo.reward.math.extract import TAIL, boxed_percent, extract, last_box
 from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import BATCH_ABOVE, judge_plain, pays_to_load, plain_gold
 from flowzoo.reward.math.options import MathOptions
@@ -205,14 +194,10 @@ def _other_readings(
     # The answer read as the gold's sort: commas that group digits or separate items, decimal
     # commas, an exact value for a decimal that rounds it, an unknown that the gold is solved for.
     assert gold.answer is not None
-    if parsed.kind in ("list", "set") and is_list_like(gold.source):
-        other = read_as_list(gold.source)
-        if other is not None and other.kind in ("list", "set"):
-            return same(parsed, other, options)
-    if gold.answer.kind in ("list", "set") and is_list_like(answer):
-        other = read_as_list(answer)
-        if other is not None and other.kind in ("list", "set"):
-            return same(other, gold.answer, options)
+    if parsed.kind in ("list", "set") and (other := read_as_list(gold.source)):
+        return same(parsed, other, options)
+    if gold.answer.kind in ("list", "set") and (other := read_as_list(answer)):
+        return same(other, gold.answer, options)
     if gold.answer.kind in ("text", "scalar") and (several := _several(gold.source)):
         return several == _several(answer)
     texts = parsed.text, gold.answer.text

@@ -153,7 +153,6 @@ _SHAPES: Final = ("()", "[]", "[)", "(]")
 
 
 def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode]:
-    # Distinct endpoints in order.
     if len(ends) > _MOST_ENDS:
         raise _NoRealSet
     sized: list[tuple[float, ExprNode]] = []

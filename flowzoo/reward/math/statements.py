@@ -307,7 +307,6 @@ def _rename_bound(token: MathToken, bound: Mapping[str, str]) -> str:
 
 
 def _nodes(tree: Tree) -> Iterator[Tree]:
-    """A tree and all trees in it."""
     yield tree
     for part in tree[1:]:
         if isinstance(part, tuple):

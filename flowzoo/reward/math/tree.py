@@ -312,7 +312,6 @@ def _exact_power(base: ExprNode, exponent: Fraction) -> ExprNode | None:
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction | None:
-    # The `degree`-th root of a nonnegative rational number, if it is rational.
     if value < 0 or degree > 64:
         return None
     top, bottom = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)

@@ -1,14 +1,26 @@
-"""The strict readers on any text: they never raise, and long replies cost little."""
+"""Readers of replies: strict ones on labeled replies of every role and on any text, published ones.
 
+`python -m pytest -s tests/envs/readers/test_readers.py -k clear` prints the figures.
+"""
+
+import json
+import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowzoo.envs.readers import published, read_choice, read_plan, read_tests, read_verdict
-from flowzoo.reward.code.score import bare_program
+from flowzoo.envs.tasks import make_task
+from flowzoo.reward.code.score import bare_program, extract_code
+from flowzoo.sandbox.program import CallTest, StdinTest
+from tests.tables import read_tables
 
 PIECES = (
     "Candidate ", "candidate 2 ", "1", "2 and 3", "is right", "is the correct one", "is wrong",
@@ -81,3 +93,108 @@ def test_thoughts_are_not_read():
     assert read_verdict("Let me see. <think>Correct") is None
     assert read_plan("<think>STRATEGY 1: a</think>", "STRATEGY", 3) is None
     assert bare_program("<think>def f(x):\n    return x") is None
+
+
+REPLIES = Path(__file__).with_name("replies")
+
+
+def plan(row: dict[str, Any]) -> list[str] | None:
+    parts = read_plan(row["reply"], "STRATEGY", 3)
+    return None if parts is None else list(parts)
+
+
+def program(row: dict[str, Any]) -> str | None:
+    code = extract_code(row["reply"])
+    return None if code is None else code.strip()
+
+
+def cases(row: dict[str, Any]) -> list[list[Any]] | None:
+    tests = read_tests(row["reply"], row["entry"])
+    return None if tests is None else [case(test) for test in tests]
+
+
+def case(test: object) -> list[Any]:
+    if isinstance(test, CallTest):
+        return [list(test.args), test.expected]
+    assert isinstance(test, StdinTest)
+    return [test.stdin, test.expected]
+
+
+ROLES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "aggregator": lambda row: read_choice(row["reply"], 3),
+    "evaluator": lambda row: read_verdict(row["reply"]),
+    "orchestrator": plan,
+    "tester": cases,
+    "coder": program,
+}
+LEFT_OPEN = {"aggregator": 2, "evaluator": 6, "orchestrator": 0, "tester": 0, "coder": 0}
+"""Real replies that a person would read, and the readers do not."""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_clear_replies_are_read_and_no_others(role):
+    lines = (REPLIES / f"{role}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    counts, wrong, left = Counter[str](), [], 0
+    for row in rows:
+        read = ROLES[role](row)
+        counts[f"{row['from']}: {'clear' if row['read'] is not None else 'unclear'}"] += 1
+        if read is None and row["read"] is not None and row["from"] == "real":
+            left += 1
+        elif repr(read) != repr(row["read"]):
+            wrong.append((row["reply"], read, row["read"]))
+    sys.stdout.write(f"\n{role}: {dict(counts)}; wrong {len(wrong)}, real left open {left}\n")
+    assert wrong == []
+    assert left <= LEFT_OPEN[role]
+    planted = [row["read"] for row in rows if row["from"] != "real"]
+    assert sum(read is None for read in planted) >= 100
+    assert sum(read is not None for read in planted) >= 60
+
+
+ROWS = read_tables(__file__, "published")
+BY_PUBLIC_CODE: dict[str, Any] = {
+    "verdict": published.read_verdict,
+    "choice": lambda text: published.read_choice(text, 3) or 1,
+    "plan": lambda text: list(published.read_plan(text, "STRATEGY", 3)),
+    "answer": published.read_answer,
+    "program": published.read_program,
+}
+
+
+@pytest.mark.parametrize("reader", BY_PUBLIC_CODE)
+def test_replies_are_read_as_by_the_public_code(reader):
+    rows = ROWS[reader]
+    assert len(rows) >= 20
+    read = {text: BY_PUBLIC_CODE[reader](text) for text, *_ in rows}
+    assert read == {text: result[0] if result else None for text, *result in rows}
+
+
+def test_numbers_beyond_what_python_converts_are_no_numbers():
+    digits = "1" * 5_000
+    assert published.read_choice(f"\\boxed{{{digits}}} so 2", 3) == 2
+    plan = f"STRATEGY {digits}: a long way"
+    assert published.read_plan(plan, "STRATEGY", 3) == (plan,)
+
+
+def test_thoughts_are_not_read_by_published_readers():
+    thought = "<think>\\boxed{Correct} \\boxed{1} STRATEGY 1: a</think>"
+    assert published.read_verdict(f"{thought}\\boxed{{Incorrect}}") is False
+    assert published.read_choice(f"{thought}\\boxed{{2}}", 3) == 2
+    assert published.read_plan(thought, "STRATEGY", 3) == ("",)
+    assert published.read_answer(thought) is None
+
+
+def test_a_task_reads_answers_as_the_public_code_and_an_empty_box_is_none():
+    math, code = make_task("math"), make_task("code")
+    assert math.answer_published("50 \\boxed{ 7 }") == " 7 "
+    for text in ("50", "\\boxed{}", "\\boxed{\n}", "\\boxed{7} \\boxed{8"):
+        assert math.answer_published(text) is None
+    assert code.answer_published("```\nprint(1)\n```") == "print(1)"
+    assert code.answer_published("print(1)") is None
+
+
+def test_other_tasks_are_read_strictly():
+    task = make_task("plan_path")
+    for text in ('["U", "D"]', "up, down"):
+        assert task.answer_published(text) == task.answer(text)
+    assert task.answer_lenient("up, down") is not None

@@ -10,7 +10,8 @@ from flowzoo.envs.readers import read_tests
 from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.workflows.code_pair import split_solution
 from flowzoo.errors import UsageError
-from flowzoo.reward.code.pair import find_function, is_wrapper, parse_code
+from flowzoo.reward.code.pair import find_function, is_wrapper
+from flowzoo.reward.code.score import parse_code
 from flowzoo.sandbox.program import CallTest, StdinTest
 from tests.envs.playing import play_experts, play_turns
 from tests.tables import read_tables

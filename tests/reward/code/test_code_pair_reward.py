@@ -11,12 +11,12 @@ from flowzoo.reward.code.pair import (
     join_programs,
     may_cooperate,
     pair_reward,
-    parse_code,
     variants,
 )
+from flowzoo.reward.code.score import parse_code
 from tests.tables import read_tables
 
-TABLES = read_tables(__file__)
+TABLES = read_tables(__file__, "pair_reward")
 
 HELPER = "def aux(x):\n    return x + 3"
 

@@ -1,11 +1,22 @@
-"""Pairs found by attack, and replies that fish for a reward; see docs/math-reward.md."""
+"""Pairs found by attack, hostile replies, and copies of the problem; see docs/math-reward.md."""
+
+import asyncio
+import re
+import threading
+from pathlib import Path
 
 import pytest
 
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, score_batch
-from tests.tables import read_tables
+from flowzoo.reward.math.extract import formulas_of
+from tests.tables import read_tables, shared_rows
 
-TABLES, HACKS = read_tables(__file__), read_tables(__file__, "test_math_hacks")
+TABLES, HACKS, HOSTILE, COPIES = (
+    read_tables(__file__, name) for name in ("attacks", "hacks", "hostile", "copies")
+)
 
 BARE = MathOptions(read="answer", judge="none")
 
@@ -91,3 +102,111 @@ def test_a_gold_shaped_text_outside_the_box_is_not_read():
 @pytest.mark.parametrize(("reply", "gold"), HACKS["near_misses"])
 def test_near_misses(reply, gold):
     assert score_batch([reply], [gold]).statuses == ["different"]
+
+
+CANARY = Path("/tmp/flowzoo_canary")
+TOUCH = f"__import__('pathlib').Path('{CANARY}').touch()"
+
+ROWS = [
+    *HOSTILE["plain"],
+    *(
+        ("".join(part * count for part, count in parts), gold)
+        for parts, gold in HOSTILE["repeated"]
+    ),
+    ("\ud800\x00\u202e\\boxed{\ud800}", "42"),
+    (f"\\boxed{{{TOUCH}}}", "0"),
+    (f"The answer is ${TOUCH}$", "0"),
+    (f"\\boxed{{x^2+{TOUCH}<0}}", "x<0"),
+    (f"\\input{{/etc/passwd}}\\write18{{touch {CANARY}}}", "0"),
+]
+
+
+def check(rows: list[tuple[object, str, bool]]) -> list[str]:
+    """Failures, a line each, with pairs that the judge, patient as it is here, gave up on."""
+    faults = []
+    for pred, gold, expected in rows:
+        result = score_batch([pred], [gold])  # type: ignore[list-item]
+        gave_up = result.statuses[0] in ("timeout", "crashed")
+        if bool(result.scores[0]) != expected or gave_up:
+            faults.append(f"{str(pred)[:60]!r} for {gold!r}: {result.statuses}")
+    return faults
+
+
+@pytest.mark.usefixtures("little_work")
+def test_hostile_replies():
+    CANARY.unlink(missing_ok=True)
+    assert check([(pred, gold, False) for pred, gold in ROWS]) == []
+    for pred, gold in ROWS:
+        equivalence_classes([pred, gold, pred + "1"])
+    assert not CANARY.exists()
+
+
+@pytest.mark.usefixtures("little_work")
+def test_shared_hostile_file_from_everywhere():
+    rows = [
+        (row.get("pred", "".join(part * n for part, n in row.get("pred_parts", []))), row["gold"],
+         row["expected"])
+        for row in shared_rows("math_hostile.jsonl")
+    ]  # fmt: skip
+    faults: list[str] = []
+    thread = threading.Thread(target=lambda: faults.extend(check(rows)), daemon=True)
+    thread.start()
+    thread.join()
+
+    async def inside() -> None:
+        faults.extend(check(rows))
+
+    asyncio.run(inside())
+    assert faults + check(rows) == []
+
+
+@pytest.mark.parametrize(("problem", "gold", "answer"), COPIES["copied"])
+def test_a_copied_formula_is_not_paid(problem, gold, answer):
+    assert score_batch([rf"\boxed{{{answer}}}"], [gold]).statuses == ["equal"]
+    statuses = score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem])
+    assert statuses == ([0.0], ["copied"])
+
+
+@pytest.mark.parametrize(("problem", "gold", "answer"), COPIES["answered"])
+def test_an_answer_is_paid_wherever_it_comes_from(problem, gold, answer):
+    assert score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem]).statuses == ["equal"]
+
+
+@pytest.mark.parametrize("form", COPIES["decorated"])
+def test_no_decoration_of_a_copy_is_paid(form):
+    task = make_task("math", level="1-5")
+    problems = [task.problem(index) for index in range(200)]
+    runs = [re.fullmatch(r"Compute ([^a-z]+)\..*", problem.text, re.DOTALL) for problem in problems]
+    rows = [(p, form.format(run[1])) for p, run in zip(problems, runs, strict=True) if run]
+    assert len(rows) > 80
+    grades = task.grade_batch([p for p, _ in rows], [answer for _, answer in rows])
+    paid = [answer for (_, answer), grade in zip(rows, grades, strict=True) if grade.score]
+    assert paid == []
+
+
+def test_copies_can_be_paid():
+    problem = Problem("math", "test", 0, 0, "Compute 12+7*8.", "68")
+    for copies, status in (("refused", "copied"), ("paid", "equal")):
+        task = make_task("math", copies=copies)
+        assert task.grade_batch([problem], ["12+7*8"])[0].status == status
+
+
+def test_problems_are_texts_of_the_rows():
+    with pytest.raises(UsageError, match="problems: expected a text for each of 1 rows"):
+        score_batch(["1"], ["1"], problems=["a", "b"])
+    with pytest.raises(UsageError, match="problem 0: expected a string, got NoneType"):
+        score_batch(["1"], ["1"], problems=[None])  # type: ignore[list-item]
+
+
+@pytest.mark.full
+def test_formulas_of_math_500_are_paid_where_they_are_the_gold():
+    rows = shared_rows("math500/test.jsonl")
+    pairs = [(r, f) for r in rows for f in formulas_of(r["problem"]) if len(f) > 2]
+    statuses = score_batch(
+        [rf"\boxed{{{formula}}}" for _, formula in pairs],
+        [row["answer"] for row, _ in pairs],
+        problems=[row["problem"] for row, _ in pairs],
+    )
+    paid = [(row["answer"], f) for (row, f), s in zip(pairs, statuses.scores, strict=True) if s]
+    assert statuses.statuses.count("copied") > 35
+    assert [pair for pair in paid if pair[0] != pair[1]] == []

@@ -8,7 +8,7 @@ from flowzoo.reward.math import extract as math_extract
 from tests.tables import read_tables, readings
 
 
-@pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__)))
+@pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__, "extract")))
 def test_each_mode_reads_what_it_should(mode, text, answer):
     assert extract(text, mode) == answer
 

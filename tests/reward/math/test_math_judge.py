@@ -1,18 +1,22 @@
-"""The judge by sympy: what may reach it, its verdicts, its statuses."""
+"""Expressions: the parser's readings, what probing decides, and the judge by sympy."""
 
 import json
 
 import pytest
 
-from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, score_batch
 from flowzoo.reward.math import judge as math_judge
 from flowzoo.reward.math.answer import read_answer
+from flowzoo.reward.math.clean import clean
 from flowzoo.reward.math.judge import _expression, _NotConvertibleError, agree, judge, setup
+from flowzoo.reward.math.parser import AnswerSyntaxError, parse_scalar
+from flowzoo.reward.math.probe import proportional, same_function
+from flowzoo.reward.math.tokens import tokenize
+from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode
 from flowzoo.sandbox import JobResult
 from tests.tables import read_tables
 
-TABLES = read_tables(__file__)
+TABLES, ALGEBRA = read_tables(__file__, "judge"), read_tables(__file__, "algebra")
 
 HEAVY = [
     "2^{x^{2}}", "x^{x^x}", "9**9**9", "(-3)^{(-3)^{27}}", "a^b^c", "100!", "x!",
@@ -107,10 +111,50 @@ def test_a_pair_over_its_deadline_is_killed(monkeypatch):
     assert judge([("(1,2)", "x^2<0")], 60.0) == ["different"]
 
 
-def test_options_are_checked():
-    with pytest.raises(UsageError, match="deadline"):
-        MathOptions(deadline=2.0)
-    with pytest.raises(UsageError, match="digits"):
-        MathOptions(digits=0)
-    with pytest.raises(UsageError, match="pool"):
-        MathOptions(judge="pol")  # type: ignore[arg-type]
+def tree(text: str) -> ExprNode:
+    source = tokenize(clean(text))
+    if source is None:
+        raise AnswerSyntaxError
+    return parse_scalar(source, 0, len(source.tokens))
+
+
+@pytest.mark.parametrize(("a", "b"), ALGEBRA["same"])
+def test_one_function_in_two_spellings(a, b):
+    assert same_function(tree(a), tree(b)) is True
+    assert same_function(tree(b), tree(a)) is True
+
+
+@pytest.mark.parametrize(("a", "b"), ALGEBRA["different"])
+def test_two_functions(a, b):
+    assert same_function(tree(a), tree(b)) is False
+
+
+@pytest.mark.parametrize(("a", "b"), ALGEBRA["undecided"])
+def test_out_of_range_is_undecided_and_never_equal(a, b):
+    assert same_function(tree(a), tree(b)) is None
+    assert score_batch([a], [b]).statuses == ["different"]
+    assert score_batch([a], [a]).statuses == ["equal"]
+
+
+@pytest.mark.parametrize("text", ALGEBRA["unreadable"])
+def test_what_is_no_expression_is_not_guessed_at(text):
+    with pytest.raises(AnswerSyntaxError):
+        tree(text)
+
+
+def test_bounds():
+    with pytest.raises(AnswerTooLargeError):
+        tree("1e401")
+    with pytest.raises(AnswerTooLargeError):
+        tree("(" * 70 + "1" + ")" * 70)
+    with pytest.raises(AnswerTooLargeError):
+        tree("+".join(["x"] * 1_000))
+    assert tree("2^{1000}").op == "num"
+    assert tree("2^{5000}").op == "pow"
+
+
+def test_proportional_needs_a_constant_factor():
+    assert proportional(tree("2x+4"), tree("x+2")) == pytest.approx(2)
+    assert proportional(tree("2x+4"), tree("x+1")) is None
+    assert proportional(tree("x-x"), tree("x")) is None
+    assert proportional(tree("x^2+5"), tree("x^2+1")) is None

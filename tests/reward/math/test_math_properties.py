@@ -1,12 +1,23 @@
-"""Properties: reflexive, symmetric on plain values, blind to white space and to LaTeX spelling."""
+"""Generated answers: reflexive, symmetric, blind to white space and to LaTeX spelling.
 
+Respellings of answers of every sort are paid, near misses are not, both ways;
+`python -m benchmarks.grading.matrix` draws as many as one likes.
+"""
+
+import random
+import re
 from fractions import Fraction
+from functools import cache
+from itertools import islice
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.grading.cases import SORTS, Case
+from benchmarks.grading.matrix import Report, flowzoo, groups, measure
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
+from tests.tables import shared_rows
 
 AS_GIVEN = MathOptions(read="answer", judge="none")
 
@@ -131,3 +142,80 @@ def test_no_text_raises(text):
 )
 def test_even_unreadable_golds_equal_themselves(text):
     assert equal(text, text)
+
+
+_WORDS = re.compile(r"\\(?:text|begin|\$|left|\{|math|overline|dots)")
+
+
+def golds() -> list[str]:
+    """All final answers of both files."""
+    rows = [*shared_rows("math500/test.jsonl"), *shared_rows("gsm8k/test.jsonl")]
+    return [row["answer"].rpartition("####")[2].strip() for row in rows]
+
+
+def another_digit(gold: str, rng: random.Random) -> str:
+    """The gold with one digit changed; itself where it has none."""
+    places = [match.start() for match in re.finditer(r"\d", gold)]
+    if not places:
+        return gold
+    idx = rng.choice(places)
+    digit = rng.choice([char for char in "0123456789" if char != gold[idx]])
+    return gold[:idx] + digit + gold[idx + 1 :]
+
+
+def another_sign(gold: str, rng: random.Random) -> str:
+    """The gold with one sign changed, or with a minus in front; itself where neither is said."""
+    places = [match.start() for match in re.finditer(r"[+-]", gold)]
+    if places:
+        idx = rng.choice(places)
+        return gold[:idx] + ("-" if gold[idx] == "+" else "+") + gold[idx + 1 :]
+    is_number = gold[:1].isdigit() or (gold[:1] == "\\" and not _WORDS.match(gold))
+    return f"-{gold}" if is_number and gold != "0" else gold
+
+
+def test_identity_is_paid_and_one_changed_character_is_noticed():
+    rng, options = random.Random(3), MathOptions(judge="none")
+    given = golds()
+    assert len(given) > 1_800
+    same = score_batch([rf"so \boxed{{{gold}}}." for gold in given], given, options)
+    assert [g for g, s in zip(given, same.scores, strict=True) if not s] == []
+    for change in (another_digit, another_sign):
+        rows = [(change(gold, rng), gold) for gold in given]
+        rows = [(pred, gold) for pred, gold in rows if pred != gold]
+        assert len(rows) > 1_700
+        statuses = score_batch(
+            [rf"so \boxed{{{pred}}}." for pred, _ in rows], [gold for _, gold in rows], options
+        )
+        assert [row for row, s in zip(rows, statuses.scores, strict=True) if s] == []
+
+
+GROUPS = 8
+"""Values of a sort, each with two respellings and two near misses."""
+
+
+@cache
+def report(sort: str) -> Report:
+    drawn = groups("matrix", [member for member in SORTS if member.name == sort])
+    return measure(list(islice(drawn, GROUPS)), flowzoo)
+
+
+NAMES = [sort.name for sort in SORTS]
+
+
+def lines(cases: list[Case]) -> list[str]:
+    return [f"{case.gold()}   |   {case.reply()}" for case in cases]
+
+
+@pytest.mark.parametrize("sort", NAMES)
+def test_respellings_are_paid(sort: str):
+    assert lines([case for case in report(sort).failures if not case.miss]) == []
+
+
+@pytest.mark.parametrize("sort", NAMES)
+def test_near_misses_are_not(sort: str):
+    assert lines([case for case in report(sort).failures if case.miss]) == []
+
+
+@pytest.mark.parametrize("sort", NAMES)
+def test_verdicts_are_symmetric_and_transitive(sort: str):
+    assert report(sort).broken == {}

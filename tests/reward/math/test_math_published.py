@@ -1,16 +1,14 @@
 """The grader `published` of the task `math`."""
 
-import tomllib
-from pathlib import Path
-
 import pytest
 
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
 from flowzoo.reward.math.plain_text import plain_text
 from flowzoo.reward.math.published.statuses import published_statuses
+from tests.tables import read_tables
 
-TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TABLES = read_tables(__file__, "published")
 
 
 def test_answers_are_paid_as_by_the_public_code():
