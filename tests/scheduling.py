@@ -7,7 +7,7 @@ SECONDS = {
     "ray": 300, "config": 40, "real-model": 120, "browser": 90, "test_conformance.py": 80,
     "serve_command": 60, "test_data_parallel.py": 50,
     "test_notebooks.py": 50, "test_scripts.py": 60, "trainer": 40, "damage": 40,
-    "test_hf.py": 25, "test_matrix.py": 40, "test_probe.py": 40, 
+    "test_hf.py": 25, "test_matrix.py": 40, "test_probe.py": 40,
     "test_eval_endpoints.py": 40, "test_vocabulary.py": 40, "test_logps.py": 40,
     "test_algorithms_run.py": 30, "test_docs.py": 30, "test_torchrun.py": 30,
     "test_pages.py": 50, "test_trust.py": 40, "test_cli.py": 40, "test_waits.py": 40,
