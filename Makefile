@@ -86,7 +86,7 @@ echo "== the tests of vLLM"; \
 cat $$said; exit $$failed
 endef
 
-# One room, in seconds: make test ROOM=reward, ROOM=envs/api, ROOM=front/test_address.py
+# One room, in seconds: make test ROOM=reward, ROOM=envs/api, ROOM=front/test_front.py
 ROOM ?=
 test: LEFT_OUT = --ignore=tests/benchmarks --ignore=tests/studies --ignore=tests/tools
 test: env ## Run the tests that cover every subpackage once (6 minutes on 2 quiet cores); ROOM=reward runs those of one folder

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from flowzoo.agents.chat.prompts import EngineStats, fitted_prompts
-from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
+from flowzoo.agents.chat.prompts import EngineStats, TemplatedPolicy, fitted_prompts
+from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.policy import (
     Batching,
     Completion,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.human import HumanPolicy
@@ -124,19 +124,21 @@ async def show(
     by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
     play = drive(lambda: episode, policy_map, seed, 0, finish=lambda *_: None)
     results: Any = None  # starts the play
-    with suppress(StopIteration):
-        while True:
+    while True:
+        try:
             batch = play.send(results)
-            if results and not by_hand:
-                printed = print_new(episode, printed, prompts=prompts)
-            if isinstance(batch, EffectBatch):
-                results = resolve(workflow.task, batch.effects)
-            elif isinstance(batch, RequestBatch):
-                results = []
-                for request in batch.requests:
-                    policy = policy_map.policy(request.agent)
-                    (completion,) = await policy.generate([request])
-                    results.append(Response(policy.name, completion))
+        except StopIteration:
+            break
+        if results and not by_hand:
+            printed = print_new(episode, printed, prompts=prompts)
+        if isinstance(batch, EffectBatch):
+            results = resolve(workflow.task, batch.effects)
+        elif isinstance(batch, RequestBatch):
+            results = []
+            for agent, requests in groupby(batch.requests, key=lambda request: request.agent):
+                policy = policy_map.policy(agent)
+                completions = await policy.generate(list(requests))
+                results += [Response(policy.name, completion) for completion in completions]
     print_new(episode, printed, prompts=prompts)
     if by_hand:
         paid = episode_rewards(episode).returns.items()

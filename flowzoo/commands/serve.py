@@ -7,7 +7,6 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flowzoo.commands.policies import PolicyOptions, check_policy_map, open_policy_map
 from flowzoo.commands.problems import ProblemOptions, build_workflow, grading_of
@@ -17,9 +16,6 @@ from flowzoo.commands.shared import check_count
 from flowzoo.envs.episode.watchdog import watch
 from flowzoo.envs.settings import check_number
 from flowzoo.errors import UsageError, need_module
-
-if TYPE_CHECKING:
-    pass
 
 KEY_VARIABLE = "FLOWZOO_API_KEY"
 REFUSED = ("data", "split", "skip_unusable")

@@ -70,6 +70,8 @@ class EngineSettings:
     """Carrier of all weights to a split engine: `file`, in shared memory; `ipc`, memory of the GPU
     that learner and engine share; `nccl`, from GPU to GPU. A colocated engine gets them in memory,
     and adapters are always files."""
+    load_format: Literal["auto", "dummy"] = "auto"
+    """`dummy`: random weights, nothing read but the config; for measuring speed."""
     seed: int = 0
     """Seed of vLLM's generators; samples do not depend on it, since each request has a seed."""
 
@@ -137,6 +139,7 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
         "tokenizer": path,
         "dtype": settings.dtype,
         "seed": settings.seed,
+        "load_format": settings.load_format,
         "max_num_seqs": settings.max_batch,
         "max_num_batched_tokens": settings.max_step_tokens,
         "max_model_len": settings.max_context or None,

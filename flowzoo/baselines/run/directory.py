@@ -262,7 +262,7 @@ class RunDirectory:
         with writing(self.transcripts):
             self.transcripts.mkdir(parents=True, exist_ok=True)
         # Before anything is read: another process may be writing.
-        self._lock = lock_folder(self.root, _ACTIVITY)
+        self._lock, self._owner = lock_folder(self.root, _ACTIVITY), os.getpid()
         try:
             self._earlier = earlier_run(self.root)
             settings = json.loads(json.dumps(asdict(config)))
@@ -329,7 +329,7 @@ class RunDirectory:
 
     def close(self) -> None:
         """Unlock the directory; the end of the process does so as well."""
-        unlock_folder(self._lock, os.getpid())
+        unlock_folder(self._lock, self._owner)
 
     def log(self, row: Mapping[str, object]) -> None:
         """Append one line of metrics and force it to disk."""

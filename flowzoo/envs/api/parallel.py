@@ -1,6 +1,6 @@
 """PettingZoo ParallelEnv of workflows in which every agent acts in every step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Space
@@ -124,14 +124,28 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
 
 
 def make_parallel_env(
-    workflow: object,
-    task: object = None,
-    *,
-    split: str = "train",
-    max_cycles: int | None = None,
-    render_mode: str | None = None,
-    **options: object,
+    workflow: object, task: object = None, **options: object
 ) -> ParallelWorkflowEnv:
     """The parallel environment of a workflow, its class or its name; options as for `env`."""
-    flow = make_workflow(workflow, task, **options)
-    return ParallelWorkflowEnv(flow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    return parallel_function(workflow)(task, **options)
+
+
+def parallel_function(kind: object) -> Callable[..., ParallelWorkflowEnv]:
+    """`parallel_env` of a workflow class, for a versioned module; options as for `env`."""
+
+    def parallel_env(
+        task: object = None,
+        *,
+        split: str = "train",
+        max_cycles: int | None = None,
+        render_mode: str | None = None,
+        **options: object,
+    ) -> ParallelWorkflowEnv:
+        workflow = make_workflow(kind, task, **options)
+        return ParallelWorkflowEnv(
+            workflow, split=split, max_cycles=max_cycles, render_mode=render_mode
+        )
+
+    named = getattr(kind, "name", kind)
+    parallel_env.__doc__ = f"The parallel environment of {named}; see the module's page."
+    return parallel_env

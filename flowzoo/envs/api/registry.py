@@ -179,9 +179,15 @@ def _class_of(kind: object) -> Any:
     )
 
 
-def make_env(
-    workflow: object,
-    task: object = None,
+def make_env(workflow: object, task: object = None, **options: Any) -> Any:
+    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
+    return _open(workflow, task, **options)
+
+
+def _open(
+    kind: object,
+    task: object,
+    /,
     *,
     split: str = "train",
     max_cycles: int | None = None,
@@ -189,11 +195,10 @@ def make_env(
     guard: bool = True,
     **options: object,
 ) -> Any:
-    """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
     from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
-    flow = make_workflow(workflow, task, **options)
-    env = WorkflowEnv(flow, split=split, max_cycles=max_cycles, render_mode=render_mode)
+    workflow = make_workflow(kind, task, **options)
+    env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)
     return Guard(env) if guard else env
 
 
@@ -205,10 +210,10 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """
 
     def env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, **options)
+        return _open(kind, task, **options)
 
     def raw_env(task: object = None, **options: Any) -> Any:
-        return make_env(kind, task, guard=False, **options)
+        return _open(kind, task, guard=False, **options)
 
     for function, what in ((env, "guarded"), (raw_env, "unguarded")):
         function.__doc__ = f"The {what} AEC environment of {kind.name}; see the module's page."

@@ -1,7 +1,7 @@
 r"""Readers of the preset `published`, as in the public code of arXiv 2605.24202.
 
-Written anew from commit 6eafb3c of XHMY/marl-llm-workflows; `tools/published_readers.py` of 20b1b97b compares
-both.
+Written anew from commit 6eafb3c of XHMY/marl-llm-workflows; `tools/published_readers.py` of
+20b1b97b compares both.
 
 | reader | read | else |
 |---|---|---|

@@ -597,7 +597,7 @@ _TEXTS = (str, str | None)
 """Types of options that are texts."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataTask(Task, Generic[N]):
     """A task on a file or a generator.
 
@@ -666,8 +666,8 @@ class DataTask(Task, Generic[N]):
         return number_by_first(answers)
 
     def __post_init__(self) -> None:
-        if "columns" in vars(self):
-            object.__setattr__(self, "columns", read_columns(vars(self)["columns"]))
+        if hasattr(self, "columns"):
+            object.__setattr__(self, "columns", read_columns(self.columns))
         plain_integers(self)
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))

@@ -70,17 +70,17 @@ def check_refusals(task: Task) -> None:
     if size is not None:
         wrong.append((size, "train"))
     for index, split in wrong:
-        came = ""
+        came, cause = "", None
         try:
             task.problem(index, split)
         except UsageError:
             continue
         except Exception as error:
-            came = f", but raised {error!r}"
+            came, cause = f", but raised {error!r}", error
         raise AssertionError(
             f"problem({index}, {split!r}) must raise a UsageError{came}; self.check_index(index, "
             "split) and check_split(split) do so"
-        )
+        ) from cause
 
 
 def check_splits(task: Task) -> None:

@@ -248,7 +248,7 @@ _NUMBER = re.compile(
 )
 _LAST_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?", re.ASCII)
 _CLOSER = "I hope it is correct"
-_CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)+$")
+_CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*+(?:user|assistant|system)?+\s*+)++$")
 _QUOTED = re.compile(r"^>+ (?=[*_$\d])", re.MULTILINE)
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
@@ -326,6 +326,8 @@ def _read_statement(tail: str) -> str | None:
     open_at = tail.rfind(_TAG, 0, close_at) if close_at >= 0 else -1
     if open_at >= 0:
         return tail[open_at + len(_TAG) : close_at].strip()
+    if '":' not in tail and '" :' not in tail:
+        return tail
     keys = list(_ANSWER_KEY.finditer(tail))
     if not keys:
         return None if _OBJECT.fullmatch(tail[-TAIL:].strip()) else tail
@@ -379,7 +381,9 @@ def _without_marks(text: str) -> str:
         text = text[:-1].rstrip()
     if "</" in text:
         text = repaired(text)
-    text = _CHAT_MARK.sub("", _QUOTED.sub("", text)).rstrip()
+    text = _QUOTED.sub("", text)
+    if text.endswith((">", "user", "assistant")):
+        text = _CHAT_MARK.sub("", text).rstrip()
     if text.endswith("```") and (block := _BLOCK.search(text)):
         text = block[1]
     bare = text.rstrip(". ")

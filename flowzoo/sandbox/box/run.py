@@ -315,7 +315,8 @@ async def run_job(
             break
         if frame.kind == wire.DELAYED:
             continue
-        if frame.kind != wire.CASE or frame.head.get("index") != received:
+        index = frame.head.get("index")
+        if frame.kind != wire.CASE or index != received or received == len(step.tests):
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
         received += 1
         if stopped:  # cases that ended before the box read wire.STOP

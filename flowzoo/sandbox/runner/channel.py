@@ -48,8 +48,13 @@ class ByteBuffer:
 
 
 def make_file() -> int:
-    """Create a file in memory."""
-    return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """Create a file in memory; an unnamed one on disk if Python was built without such files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    import tempfile  # imports a dozen modules
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def write_all(fd: int, parts: list[bytes | memoryview]) -> None:

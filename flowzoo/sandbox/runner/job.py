@@ -328,5 +328,6 @@ class RunnerJob:
 
 def seal_file(file: int) -> None:
     """Seal a file in memory: writes would use memory that no limit counts."""
-    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    if hasattr(fcntl, "F_ADD_SEALS"):  # Python may be built without them
+        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)

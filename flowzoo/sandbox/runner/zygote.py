@@ -147,7 +147,7 @@ class ZygoteServer:
     def _follow(self, pid: int) -> None:
         control, kind = self._control, b"E"
         end = -1
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):  # Python may be built without it
             end = os.pidfd_open(pid)
         watched, patience = ([end, control], None) if end >= 0 else ([control], _TICK)
         ended, status, usage = os.wait4(pid, os.WNOHANG)

@@ -11,7 +11,7 @@ from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, score_batch
-from flowzoo.reward.math.extract import formulas_of
+from flowzoo.reward.math.extract import _CHAT_MARK, formulas_of
 from tests.tables import read_tables, shared_rows
 
 TABLES, HACKS, HOSTILE, COPIES = (
@@ -65,6 +65,10 @@ def test_nested_sums_do_not_multiply_to_a_hang(binder, high):
 @pytest.mark.usefixtures("little_work")
 def test_a_long_gold_of_open_boxes_is_read_in_linear_time():
     assert score_batch(["5"], ["\\fbox{" * 1_000_000]).statuses == ["bad_gold"]
+
+
+def test_spaces_after_a_mark_of_a_chat_are_searched_in_linear_time():
+    assert _CHAT_MARK.search("5<|im_end|>" + " " * 1_000_000 + "user.") is None
 
 
 @pytest.mark.parametrize(("reply", "gold"), HACKS["not_values"])

@@ -1,5 +1,5 @@
 """A rollout worker with vLLM and a learner worker in a cluster on this machine, and a split engine
-without; run by `test_ray_vllm.py`.
+without; run by `test_ray.py`.
 
     world_vllm.py FOLDER
 
