@@ -11,7 +11,7 @@ import pytest
 from policies import Replies
 
 from flowzoo.agents.human import CUT, HumanPolicy, editor
-from flowzoo.agents.policy import Policy, Request, canonical
+from flowzoo.agents.policy import Policy, Request, Sampling, canonical, reply_cap
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems, indices_from
 from flowzoo.agents.scripted import ScriptedPolicy, problem_from_id
@@ -355,3 +355,13 @@ def test_a_person_plays_a_role_and_sees_no_more_than_it(monkeypatch, capsys):
     assert "Candidate" not in output.out
     rewards = "generator_0 1, generator_1 1, generator_2 1, aggregator_0 1"
     assert output.out.endswith(f"rewards: {rewards}\n")
+
+
+def test_a_request_can_tighten_the_cap_but_not_loosen_it():
+    def cap(local: int | None) -> int:
+        request = Request(("k",), "a_0", "a", [], max_tokens=local)
+        return reply_cap(request, Sampling(max_tokens=8))
+
+    assert [cap(None), cap(3), cap(99)] == [8, 3, 8]
+    with pytest.raises(UsageError, match="at least 1"):
+        cap(0)

@@ -118,6 +118,9 @@ def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing():
     found = mean_difference([(one, two)])
     half = 2.776 * (2 / 3) ** 0.5  # t with 4 degrees of freedom
     assert (found.mean, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), abs=1e-3)
+    noisy = BootstrapSample(two.values, np.tile([0.0, 2.0], (3, 2)))  # variance of problems: 4/3
+    wide = mean_difference([(one, noisy)])
+    assert wide.high - wide.mean == pytest.approx(2.028 * 2**0.5, abs=2e-3)  # 36 degrees of freedom
     single = BootstrapSample(np.ones(1), np.zeros((1, 4)))
     assert math.isinf(mean_difference([(one, single)]).high)
 

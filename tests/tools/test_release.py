@@ -1,6 +1,7 @@
 """The checks of a release find what they are for."""
 
 import io
+import os
 import subprocess
 import tarfile
 import tomllib
@@ -235,3 +236,26 @@ def test_every_release_is_built_from_its_tag(tmp_path, capsys):
         assert f'href="../../{link}' in (site / folder / "more/page.html").read_text()
     worktrees = subprocess.run(["git", "worktree", "list"], cwd=clone, capture_output=True)
     assert worktrees.stdout.count(b"\n") == 1
+
+
+def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
+    def interpreter(path: Path, answer: int) -> None:
+        path.parent.mkdir(parents=True)
+        path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {answer}\necho "chosen: $*"; exit 7\n')
+        path.chmod(0o755)
+
+    interpreter(tmp_path / "shims/python3.99", 127)
+    interpreter(tmp_path / "versions/3.98.1/bin/python3.98", 0)
+    (tmp_path / "flowzoo-1.0.whl").touch()
+    search = f"{tmp_path / 'shims'}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": search, "PYENV_ROOT": str(tmp_path)}
+
+    def smoke(python: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ROOT / "tests/smoke.sh"), python, str(tmp_path)]
+        return subprocess.run(command, env=variables, capture_output=True, text=True)
+
+    assert "nothing was tried" in smoke("python3.99").stdout
+    interpreter(tmp_path / "versions/3.99.0/bin/python3.99", 0)
+    for python in ("python3.98", "python3.99"):
+        done = smoke(python)
+        assert (done.returncode, done.stdout) == (7, "chosen: -m venv --clear venv\n")

@@ -193,3 +193,24 @@ def test_other_problems_and_other_rules_are_refused(tmp_path, capsys):
     ):
         assert main([*SINGLE, "--against", team, *words]) == 2
         assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_variance_is_that_of_the_published_double_sum():
+    rng = np.random.default_rng(0)
+    groups = [(rng.random(size) < chance).astype(float) for size, chance in
+              zip(rng.integers(1, 9, 40), rng.random(40), strict=True)]  # fmt: skip
+    values = np.concatenate(groups)
+    count, middle = len(values), values.mean()
+    # arXiv 2411.00640: the variance of independent values, and a covariance for all pairs.
+    total = ((values - middle) ** 2).sum()
+    for group in groups:
+        total += sum(
+            (first - middle) * (second - middle)
+            for i, first in enumerate(group) for j, second in enumerate(group) if i != j
+        )  # fmt: skip
+    cases = middle * (1 - middle) / (total / count**2 * 40 / 39)
+    low, high = mean_interval([group.tolist() for group in groups])
+    limit = 2.0227
+    assert (low + high) / 2 == pytest.approx(
+        (middle + limit**2 / (2 * cases)) / (1 + limit**2 / cases), abs=1e-4
+    )

@@ -110,6 +110,8 @@ def test_grading_and_classes():
     problem = task.problem(0)
     right, wrong, none = task.grade_batch([problem] * 3, [f"the {problem.gold}!", "Nobody", None])
     assert (right.score, right.status, dict(right.parts)) == (1.0, "match", {"f1": 1.0})
+    (half,) = task.grade_batch([problem], [f"{problem.gold} Smith Jones"])
+    assert 0 < dict(half.parts)["f1"] < 1
     assert (wrong.score, wrong.status) == (0.0, "differs")
     assert (none.score, none.status) == (0.0, "none")
     assert task.classes(task.problem(0), ["The X", "x", None, "y"]) == (0, 0, -1, 1)

@@ -69,6 +69,8 @@ def test_experts_of_full_skill_always_score_and_without_skill_never(name, option
         problem = workflow.task.problem(index, "validation")
         done, failed = (record(play_experts(workflow, problem, n, index)) for n in (1.0, 0.0))
         assert done.score == 1.0 > failed.score
+        if name == "coder_tester_v0":
+            assert (done.facts["turns"], done.facts["valid_tests"]) == (1, 1.0)
         assert all(call.role_score in (None, 1.0) for call in done.calls)
         for call in done.calls if "code" in options.values() else ():
             told = call.role in ("aggregator", "evaluator") or call.turn > 0

@@ -25,12 +25,13 @@ from tools.pocket.make import (
     TokenizedExample,
     curriculum,
     encode,
+    lr_share,
     make,
     new_model,
     reply_loss,
     train,
 )
-from tools.pocket.optimizer import Muon
+from tools.pocket.optimizer import Muon, orthogonalised
 from tools.pocket.recipes import RECIPES, MixtureTask, Recipe, recipe_of
 from tools.pocket.tokenizer import train_tokenizer
 
@@ -315,3 +316,40 @@ async def test_a_made_model_answers_with_its_own_tokens(made):
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         tiny(Path("x"), **changes)
+
+
+def test_cells_and_moves_are_tokens_of_their_own():
+    text = """Grid:\n.#P.\nG..#\nYou. ["U","D"] print('["L"]') "R", "U\""""
+    tokenizer = train_tokenizer(
+        [text] * 50, vocab_size=400, context=256, atoms=RECIPES["plan_path"].atoms
+    )
+    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
+    assert "".join(pieces) == text
+    start = pieces.index("#") - 1
+    assert pieces[start : start + 9] == [*".#P.\nG..#"]
+    assert [piece for piece in pieces if piece in ('"U"', ',"D"', '"L"')] == ['"U"', ',"D"', '"L"']
+
+
+def test_no_token_has_more_than_one_word_of_a_text():
+    text = "I lost my camera at the zoo, but a gardener found it.\n\nWrite a concise summary."
+    atoms = RECIPES["writing"].atoms
+    tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=atoms)
+    pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
+    assert "".join(pieces) == text
+    assert {" gardener", " zoo,", "Write"} < set(pieces)
+    assert all(len(piece.split()) <= 1 for piece in pieces)
+
+
+def test_learning_rates_rise_then_fall(tmp_path):
+    config = tiny(tmp_path, steps=100, warmup=10)
+    shares = [lr_share(step, config) for step in range(100)]
+    assert shares[0] == pytest.approx(0.1)
+    assert max(shares) == shares[9] == pytest.approx(0.91)
+    assert shares[99] == pytest.approx(0.01)
+
+
+def test_orthogonalised_moves_singular_values_to_one():
+    matrices = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonalised(matrices))
+    assert values.min() > 0.5
+    assert values.max() < 1.3

@@ -327,3 +327,17 @@ def test_the_shaped_return_is_the_documented_sum(task, problem, actions, value, 
     grade = task.grade_batch([problem], [actions])[0]
     assert dict(grade.parts)["return"] == pytest.approx(value)
     assert grade.score == pytest.approx(max(0.0, value / best))
+
+
+def test_pushing_off_a_goal_and_on_again_never_pays():
+    board = "######\n#----#\n#@*--#\n#----#\n#----#\n######"
+    problem = Problem("sokoban", "train", 0, 0, "", "", {"board": board, "optimal": 1})
+    task = make_task("sokoban", reward="shaped")
+    loop = "RURRDLULLD"  # off to the right, round the box, on again, back to the start
+    once, twice = (written([*loop * times]) for times in (1, 2))
+    assert task.state(problem, once) == board
+    assert task.state(problem, '["R"]') == "######\n#----#\n#-+$-#\n#----#\n#----#\n######"
+    first, second = (
+        dict(g.parts)["return"] for g in task.grade_batch([problem] * 2, [once, twice])
+    )
+    assert second < first < 10.0
