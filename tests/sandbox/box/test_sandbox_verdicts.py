@@ -245,7 +245,7 @@ def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours")
     core = min(os.sched_getaffinity(0))
-    limits = Limits(cpu_s=2.0, wall_s=0.05)
+    limits = Limits(cpu_s=2.0, wall_s=0.2)
     work = "import time\nwhile time.process_time() < 0.1: pass\nprint(2)"
     rest = "import time\ntime.sleep(600)"
     with Sandbox(sandbox.backend, workers=1) as single, contextlib.ExitStack() as stack:
