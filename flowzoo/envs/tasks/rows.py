@@ -120,8 +120,8 @@ def published_rows(data: str) -> Iterator[NumberedRecord]:
     """Rows of a data set with their numbers in the split, from 1."""
     source = read_published(data)
     try:
+        import datasets.exceptions
         import httpx  # used by `datasets` for requests to the Hub; some of its errors pass through
-        from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
     try:
@@ -130,7 +130,7 @@ def published_rows(data: str) -> Iterator[NumberedRecord]:
         yield from enumerate(rows, start=source.first + 1)
     except FlowzooError:
         raise
-    except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
+    except (ValueError, OSError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
         remedy = ""
         if source.folder is None and isinstance(error, OSError | httpx.HTTPError):
             remedy = (
