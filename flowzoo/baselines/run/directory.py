@@ -96,9 +96,13 @@ def restart(root: Path) -> Path | None:
     # Other files of this process are named relative to it.
     if root.resolve() == Path.cwd():
         raise UsageError(f"{root.resolve()} cannot be moved from within: start from another folder")
-    with lock_folder(root, _ACTIVITY), writing(root):
-        target = free_path(root)
-        os.rename(root, target)
+    lock = lock_folder(root, _ACTIVITY)
+    try:
+        with writing(root):
+            target = free_path(root)
+            os.rename(root, target)
+    finally:
+        unlock_folder(lock, os.getpid())
     return target
 
 
